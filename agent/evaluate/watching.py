@@ -319,6 +319,8 @@ def changeable(value):
 def copied(value):
     """What tells later whether a value was changed in place: a copy of one that isn't too large, else itself."""
     kind = type(value)
+    if kind is Version:
+        return value
     if kind in (list, dict, set, bytearray):
         return kind(value) if len(value) <= COPIED_MAX else value
     if kind.__module__ == "array" and kind.__name__ == "array":

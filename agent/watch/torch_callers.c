@@ -10,6 +10,8 @@
 
 #define PAGE 4096u
 #define WINDOW (2 * PAGE) /* bytes of the stack that are looked through, at most */
+#define PIECE 2048u       /* bytes of it that are copied at once: mostly the first ones do */
+#define CALLS_MAX 16      /* addresses that are known to be behind a call of an operator */
 #define KNOWN_MAX 64      /* addresses whose names are kept */
 #define NAME_SIZE 48
 
@@ -19,8 +21,10 @@ struct range {
 
 static struct {
     struct range operators, python; /* code of libtorch_cpu and of libtorch_python */
-    bool busy;                      /* somebody's stack is in the window */
-    uint64_t window[WINDOW / 8];
+    bool busy;                      /* somebody's stack is in the piece, and has what follows */
+    uint64_t piece[PIECE / 8];
+    uint64_t calls[CALLS_MAX];
+    unsigned next_call;
 } torch;
 
 /* ---- where it is ---- */
@@ -101,18 +105,29 @@ static bool calls_operators(uint64_t address)
            leads_to_operators((uint64_t)(uintptr_t)(p + 6) + (uint64_t)(int64_t)load32(p + 2));
 }
 
-/* How many words could be copied. */
-static size_t copy_stack(uint64_t stack)
+/* calls_operators(), without looking twice: what was once linked stays so. */
+static bool is_known_call(uint64_t address)
+{
+    for (unsigned i = 0; i < CALLS_MAX; i++)
+        if (torch.calls[i] == address)
+            return true;
+    bool calls = calls_operators(address);
+    if (calls)
+        torch.calls[torch.next_call++ % CALLS_MAX] = address;
+    return calls;
+}
+
+/* How many words of the piece could be copied. */
+static size_t copy_piece(uint64_t stack)
 {
     uint64_t first = PAGE - stack % PAGE;
-    struct iovec to = {torch.window, WINDOW};
+    struct iovec to = {torch.piece, PIECE};
     struct iovec from[] = {
-        {(void *)(uintptr_t)stack, first},
-        {(void *)(uintptr_t)(stack + first), PAGE},
-        {(void *)(uintptr_t)(stack + first + PAGE), WINDOW - PAGE - first},
+        {(void *)(uintptr_t)stack, first < PIECE ? first : PIECE},
+        {(void *)(uintptr_t)(stack + first), first < PIECE ? PIECE - first : 0},
     };
 
-    ssize_t size = process_vm_readv(getpid(), &to, 1, from, first < PAGE ? 3 : 2, 0);
+    ssize_t size = process_vm_readv(getpid(), &to, 1, from, first < PIECE ? 2 : 1, 0);
     return size > 0 ? (size_t)size / 8 : 0;
 }
 
@@ -121,17 +136,21 @@ void torch_callers_capture(uint64_t stack, struct torch_callers *out)
     out->n = 0;
     if (stack % 8 || __atomic_exchange_n(&torch.busy, true, __ATOMIC_ACQUIRE))
         return;
-    size_t n = copy_stack(stack);
     uint32_t first = TORCH_CALLERS_MAX; /* of them are before the first word of libtorch_python */
     bool called = false;
-    for (size_t i = 0; i < n && out->n < TORCH_CALLERS_MAX && !called; i++) {
-        uint64_t word = torch.window[i];
-        if (is_in(&torch.operators, word) && is_behind_call(word))
-            out->addresses[out->n++] = word;
-        else if (is_in(&torch.python, word) && is_behind_call(word)) {
-            called = calls_operators(word);
-            first = out->n < first ? out->n : first;
+    for (uint64_t at = 0; at < WINDOW && !called && out->n < TORCH_CALLERS_MAX; at += PIECE) {
+        size_t n = copy_piece(stack + at);
+        for (size_t i = 0; i < n && out->n < TORCH_CALLERS_MAX && !called; i++) {
+            uint64_t word = torch.piece[i];
+            if (is_in(&torch.operators, word) && is_behind_call(word))
+                out->addresses[out->n++] = word;
+            else if (is_in(&torch.python, word) && is_behind_call(word)) {
+                called = is_known_call(word);
+                first = out->n < first ? out->n : first;
+            }
         }
+        if (n < PIECE / 8) /* the stack ends there */
+            break;
     }
     /* what else is there of libtorch_python is left of earlier calls, unless this one is unusual */
     if (!called && first < out->n)

@@ -17,7 +17,8 @@
 
 #define PERIOD_NS 100000000u
 #define SHAPE_MAX 96
-#define BEGIN_ARGUMENTS 3
+#define BEGIN_ARGUMENTS 2
+#define BEGUN_ARGUMENTS 2
 #define COUNT_ARGUMENTS 6
 #define FLOWN_ARGUMENTS 10
 
@@ -47,14 +48,26 @@ static int64_t integer_of(PyObject *value)
 {
     int64_t integer = PyLong_AsLongLong(value);
 
-    if (!PyErr_Occurred())
+    if (integer != -1 || !PyErr_Occurred())
         return integer;
     PyErr_Clear();
     return RING_NULL_INTEGER;
 }
 
 /* What facts() in collectives.py returns. */
-enum fact { FACT_FIND, FACT_GROUPS, FACT_CLASSES, FACT_SHAPE, FACT_DTYPE, FACT_DTYPES, FACTS };
+enum fact {
+    FACT_FIND,
+    FACT_GROUPS,
+    FACT_CLASSES,
+    FACT_SHAPE,
+    FACT_DTYPE,
+    FACT_DTYPES,
+    FACT_WORKS,
+    FACTS
+};
+
+/* Borrowed; both: what a function of recording() is made with (guest_function_with()). */
+static PyObject *facts_of(PyObject *both) { return PyTuple_GetItem(both, 1); }
 
 /* Borrowed. */
 static PyObject *fact(PyObject *facts, enum fact which) { return PyTuple_GetItem(facts, which); }
@@ -136,11 +149,6 @@ static PyObject *find_group(PyObject *group, PyObject *facts)
     return PyObject_CallFunctionObjArgs(fact(facts, FACT_FIND), group, NULL);
 }
 
-static bool is_operation(PyObject *operation, const char *name)
-{
-    return PyUnicode_CompareWithASCIIString(operation, name) == 0;
-}
-
 /* The numbers among all of a send or recv, whose second argument is that in the group. */
 static void take_peer(PyObject *args, PyObject *everybody, struct collectives_row *row)
 {
@@ -166,32 +174,30 @@ static PyObject *ticket_new(const struct ticket *ticket)
     return PyBytes_FromStringAndSize((const char *)ticket, sizeof *ticket);
 }
 
-/* begin(operation, args, facts): what recorded() in collectives.py says. The ticket of the row,
- * None if it was not written. */
-static PyObject *begin(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
+/* What recorded() in collectives.py says of a call: (operation, args). between: it is one between
+ * two ranks, which isn't counted. The ticket of the row, None if it was not written. */
+static PyObject *begin_row(PyObject *facts, PyObject *const *args, Py_ssize_t n, bool between)
 {
     struct ticket ticket = {.start = realtime_s()};
     char shape[SHAPE_MAX];
 
-    if (n != BEGIN_ARGUMENTS || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) ||
-        PyTuple_Size(args[2]) != FACTS)
-        return PyErr_Format(PyExc_TypeError, "begin(operation, args, facts)");
+    if (n != BEGIN_ARGUMENTS || !PyTuple_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "begin(operation, args)");
     if (!recorder_ring(RECORDED_COLLECTIVES) || PyTuple_Size(args[1]) < 1)
         return none();
     PyObject *group = PyTuple_GetItem(args[1], 0);
-    _cleanup_unref_ PyObject *its = find_group(group, args[2]);
+    _cleanup_unref_ PyObject *its = find_group(group, facts);
     if (!its) {
         PyErr_Clear();
         return none();
     }
-    bool point = is_operation(args[0], "send") || is_operation(args[0], "recv");
     struct collectives_row row = {
         .source = {"recorded", 8},
         .tid = thread_tid(),
         .group_name = recorder_text(PyTuple_GetItem(its, 0)),
         .group_size = integer_of(PyTuple_GetItem(its, 1)),
         .group_rank = integer_of(PyTuple_GetItem(its, 2)),
-        .seq = point ? RING_NULL_INTEGER : next_number(PyTuple_GetItem(its, 3), group),
+        .seq = between ? RING_NULL_INTEGER : next_number(PyTuple_GetItem(its, 3), group),
         .start = ticket.start,
         .duration = (double)NAN,
         .op = recorder_text(args[0]),
@@ -199,16 +205,27 @@ static PyObject *begin(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
         .peer = RING_NULL_INTEGER,
         .lineno = RING_NULL_INTEGER,
     };
-    if (point)
+    if (between)
         take_peer(args[1], PyTuple_GetItem(its, 4), &row);
-    PyObject *tensor = first_tensor(args[1], args[2]);
+    PyObject *tensor = first_tensor(args[1], facts);
     if (tensor)
-        take_tensor(tensor, args[2], &row, shape);
+        take_tensor(tensor, facts, &row, shape);
     PyErr_Clear();
     struct ring *ring = recorder_ring(RECORDED_COLLECTIVES); /* the GIL may have been given up */
     if (!ring || !collectives_append(ring, &row, &ticket.row))
         return none();
     return ticket_new(&ticket);
+}
+
+static PyObject *begin(PyObject *both, PyObject *const *args, Py_ssize_t n)
+{
+    return begin_row(facts_of(both), args, n, false);
+}
+
+/* The same of a send or recv. */
+static PyObject *begin_between(PyObject *both, PyObject *const *args, Py_ssize_t n)
+{
+    return begin_row(facts_of(both), args, n, true);
 }
 
 static bool ticket_of(PyObject *bytes, struct ticket *out)
@@ -221,15 +238,78 @@ static bool ticket_of(PyObject *bytes, struct ticket *out)
     return true;
 }
 
-/* end(ticket): it was waited for. */
-static PyObject *end(PyObject *capsule, PyObject *bytes)
+static void end(PyObject *bytes)
 {
     struct ring *ring = recorder_ring(RECORDED_COLLECTIVES);
     struct ticket ticket;
 
     if (ring && ticket_of(bytes, &ticket))
         collectives_patch_duration(ring, &ticket.row, realtime_s() - ticket.start);
+}
+
+/* failed(ticket): the call raised. */
+static PyObject *failed(PyObject *both, PyObject *bytes)
+{
+    end(bytes);
     return none();
+}
+
+/* begun(work, ticket): what the call returned, to be waited for. None: it is over. */
+static PyObject *begun(PyObject *both, PyObject *const *args, Py_ssize_t n)
+{
+    if (n != BEGUN_ARGUMENTS)
+        return PyErr_Format(PyExc_TypeError, "begun(work, ticket)");
+    if (args[0] == Py_None) {
+        end(args[1]);
+        return none();
+    }
+    _cleanup_unref_ PyObject *address = PyLong_FromVoidPtr(args[0]);
+    if (!address || PyDict_SetItem(fact(facts_of(both), FACT_WORKS), address, args[1]) < 0)
+        PyErr_Clear();
+    return none();
+}
+
+/* waited(args): what Work.wait() was given, which is over now. */
+static PyObject *waited(PyObject *both, PyObject *args)
+{
+    if (!PyTuple_Check(args) || PyTuple_Size(args) < 1)
+        return none();
+    PyObject *works = fact(facts_of(both), FACT_WORKS);
+    _cleanup_unref_ PyObject *address = PyLong_FromVoidPtr(PyTuple_GetItem(args, 0));
+    PyObject *ticket = address ? PyDict_GetItem(works, address) : NULL; /* borrowed */
+    if (ticket) {
+        end(ticket);
+        if (PyDict_DelItem(works, address) < 0)
+            PyErr_Clear();
+    }
+    return none();
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wcast-function-type" /* how CPython has it for METH_FASTCALL */
+static PyMethodDef calls[] = {
+    {"begin", (PyCFunction)begin, METH_FASTCALL, NULL},
+    {"begin_between", (PyCFunction)begin_between, METH_FASTCALL, NULL},
+    {"begun", (PyCFunction)begun, METH_FASTCALL, NULL},
+    {"failed", failed, METH_O, NULL},
+    {"waited", waited, METH_O, NULL},
+};
+#pragma GCC diagnostic pop
+
+/* recording(facts): what writes rows of calls, by name. */
+static PyObject *recording(PyObject *capsule, PyObject *facts)
+{
+    const struct guest *guest = &guest_owner(capsule)->guest;
+
+    if (!PyTuple_Check(facts) || PyTuple_Size(facts) != FACTS)
+        return PyErr_Format(PyExc_TypeError, "recording(facts)");
+    _cleanup_unref_ PyObject *made = PyDict_New();
+    for (size_t i = 0; made && i < sizeof calls / sizeof *calls; i++) {
+        _cleanup_unref_ PyObject *function = guest_function_with(guest, &calls[i], facts);
+        if (!function || PyDict_SetItemString(made, calls[i].ml_name, function) < 0)
+            return NULL;
+    }
+    return steal_pointer(made);
 }
 
 /* count(ticket, name, size, rank, seq, since): the row of a group, by its ticket or None; since:
@@ -308,8 +388,7 @@ static PyObject *flown(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wcast-function-type" /* how CPython has it for METH_FASTCALL */
 static PyMethodDef definitions[] = {
-    {"begin", (PyCFunction)begin, METH_FASTCALL, NULL},
-    {"end", end, METH_O, NULL},
+    {"recording", recording, METH_O, NULL},
     {"count", (PyCFunction)count, METH_FASTCALL, NULL},
     {"last_flown", tell_last_flown, METH_NOARGS, NULL},
     {"flown", (PyCFunction)flown, METH_FASTCALL, NULL},

@@ -15,37 +15,41 @@ OPERATIONS = ("allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgat
               "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "send", "recv",
               "recv_anysource", "barrier", "monitored_barrier")  # methods of a process group
 
-live = {}     # "begin", "facts", "end" and "works" while this is recorded
+live = {}     # what _probe.recording() gives, while this is recorded
 works = {}    # address of what a collective returned -> ticket of its row, until it was waited for
 replaced = [] # (class, name, what stood there, ours)
 known = {}    # address of a process group -> what find() says
 counted = {}  # the same -> (number, ticket of its row, since when)
 
 
+def function_of(original):
+    """What to call for it: an extension's function by itself, without what makes a method of it in its class."""
+    return original.__func__ if type(original).__name__ == "instancemethod" else original
+
+
 def recorded(original, operation, live):
-    """Calls original, a method of a process group."""
+    """Calls original, a method of a process group. Where there are no keywords none are handed on: pybind11 would look
+    for its own among them."""
+    begin = "begin_between" if operation in ("send", "recv") else "begin"
+    bare = function_of(original)
+
     def call(*args, **kwargs):
-        ticket = None
-        if live:
-            try:
-                ticket = live["begin"](operation, args, live["facts"])
-            except KeyError:
-                pass
         try:
-            work = original(*args, **kwargs)
+            ticket = live[begin](operation, args)
+        except KeyError:  # it is over
+            ticket = None
+        try:
+            work = bare(*args, **kwargs) if kwargs else bare(*args)
         except BaseException:
-            if ticket is not None and live:
+            if ticket is not None:
                 try:
-                    live["end"](ticket)
+                    live["failed"](ticket)
                 except KeyError:
                     pass
             raise
-        if ticket is not None and live:
+        if ticket is not None:
             try:
-                if work is None:
-                    live["end"](ticket)
-                else:
-                    live["works"][id(work)] = ticket
+                live["begun"](work, ticket)
             except KeyError:
                 pass
         return work
@@ -54,21 +58,16 @@ def recorded(original, operation, live):
 
 def awaited(original, live):
     """Calls original, Work.wait()."""
+    bare = function_of(original)
+
     def wait(*args, **kwargs):
-        ticket = None
-        if live and args:
+        try:
+            return bare(*args, **kwargs) if kwargs else bare(*args)
+        finally:
             try:
-                ticket = live["works"].pop(id(args[0]), None)
+                live["waited"](args)
             except KeyError:
                 pass
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if ticket is not None and live:
-                try:
-                    live["end"](ticket)
-                except KeyError:
-                    pass
     return wait
 
 
@@ -86,7 +85,7 @@ def find(group):
         name = getattr(c10d, "_pg_names", {}).get(group)
         ranks = getattr(c10d, "_pg_group_ranks", {}).get(group) or {}
         everybody = [of_all for of_all, _ in sorted(ranks.items(), key=lambda pair: pair[1])]
-        number = getattr(type(group), "_get_sequence_number_for_group", None)
+        number = function_of(getattr(type(group), "_get_sequence_number_for_group", None))
         found = (name, group.size(), group.rank(), number, everybody,
                  ref(group, lambda _: (known.pop(address, None), counted.pop(address, None))))
         if name is not None and len(known) < GROUPS_MAX:  # else it is just being made
@@ -95,14 +94,15 @@ def find(group):
 
 
 def facts(torch):
-    """What _probe.begin() knows groups by, and tensors: their classes, what to ask them for, {dtype: (name, bytes)}."""
+    """What _probe.begin() knows groups by, and tensors: their classes, what to ask them for, {dtype: (name, bytes)},
+    and works."""
     dtypes = {}
     for name in dir(torch):
         dtype = getattr(torch, name)
         if type(dtype) is torch.dtype:
             name = str(dtype).rpartition(".")[2]
             dtypes[dtype] = name, getattr(dtype, "itemsize", SIZES.get(name))
-    return find, known, (torch.Tensor, torch.nn.Parameter), "shape", "dtype", dtypes
+    return find, known, (torch.Tensor, torch.nn.Parameter), "shape", "dtype", dtypes, works
 
 
 def replace(one, name, make):
@@ -124,7 +124,7 @@ def on():
     if live:
         return 0, read_flight()[2:]
     off()
-    live.update(facts=facts(torch), begin=_probe.begin, end=_probe.end, works=works)
+    live.update(_probe.recording(facts(torch)))
     for name in OPERATIONS:
         replace(bindings.ProcessGroup, name, lambda original: recorded(original, name.strip("_"), live))
     if hasattr(bindings, "Work"):

@@ -5,25 +5,29 @@
 
 #include <errno.h>
 #include <complex.h>
+#include <emmintrin.h>
 #include <math.h>
 #include <string.h>
 
 #define PIECE (256u << 10) /* bytes that are read at once */
 #define BATCH 1024         /* elements that are made numbers at once */
+#define LANES 4            /* sums that are added up side by side, two in a register */
 
 /* ---- elements as numbers ---- */
 
 /* IEEE 754, by way of a float with the same fraction and an exponent that is too small by 112. */
 static double half(uint16_t bits)
 {
-    uint32_t word = (uint32_t)(bits & 0x7fff) << 13;
+    uint32_t word = (uint32_t)(bits & 0x7fff) << 13, scaled;
     float value;
 
     memcpy(&value, &word, sizeof value);
     value *= 0x1p112f;
-    if ((bits & 0x7c00) == 0x7c00)
-        value = bits & 0x3ff ? NAN : INFINITY;
-    return bits & 0x8000 ? -(double)value : (double)value;
+    memcpy(&scaled, &value, sizeof scaled);
+    word = (bits & 0x7c00) == 0x7c00 ? word | 0x7f800000 : scaled; /* infinity and NaN */
+    word |= (uint32_t)(bits & 0x8000) << 16;
+    memcpy(&value, &word, sizeof value);
+    return (double)value;
 }
 
 static double bfloat(uint16_t bits)
@@ -35,22 +39,44 @@ static double bfloat(uint16_t bits)
     return (double)value;
 }
 
-#define CONVERT(type)                     \
- for (size_t i = 0; i < n; i++) {         \
-  type one;                               \
-  memcpy(&one, p + i * step, sizeof one); \
-  out[i] = (double)one;                   \
+/* A function that makes n elements numbers, `step` bytes apart; several at a time where they lie
+ * side by side. */
+#define CONVERSION(name, type, number)                                            \
+ static void convert_##name(const uint8_t *p, size_t n, size_t step, double *out) \
+ {                                                                                \
+  type element[LANES];                                                            \
+  size_t i = 0;                                                                   \
+                                                                                  \
+  for (; step == sizeof *element && i + LANES <= n; i += LANES) {                 \
+   memcpy(element, p + i * sizeof *element, sizeof element);                      \
+   for (unsigned k = 0; k < LANES; k++)                                           \
+    out[i + k] = number(element[k]);                                              \
+  }                                                                               \
+  for (; i < n; i++) {                                                            \
+   memcpy(element, p + i * step, sizeof *element);                                \
+   out[i] = number(*element);                                                     \
+  }                                                                               \
  }
+
+CONVERSION(double, double, )
+CONVERSION(float, float, (double))
+CONVERSION(half, uint16_t, half)
+CONVERSION(bfloat, uint16_t, bfloat)
+CONVERSION(int8, int8_t, (double))
+CONVERSION(int16, int16_t, (double))
+CONVERSION(int32, int32_t, (double))
+CONVERSION(int64, int64_t, (double))
+CONVERSION(uint8, uint8_t, (double))
+CONVERSION(uint16, uint16_t, (double))
+CONVERSION(uint32, uint32_t, (double))
+CONVERSION(uint64, uint64_t, (double))
 
 static void convert_floats(const uint8_t *p, size_t n, size_t step, unsigned size, double *out)
 {
-    if (size == 8) {
-        CONVERT(double)
-    } else if (size == 4) {
-        CONVERT(float)
-    } else {
-        for (size_t i = 0; i < n; i++)
-            out[i] = half(load16(p + i * step));
+    switch (size) {
+    case 8: convert_double(p, n, step, out); break;
+    case 4: convert_float(p, n, step, out); break;
+    default: convert_half(p, n, step, out);
     }
 }
 
@@ -60,10 +86,7 @@ static void convert(const struct tensor_type *type, const uint8_t *p, size_t n, 
 {
     switch (type->kind) {
     case TENSOR_FLOAT: convert_floats(p, n, step, type->size, out); break;
-    case TENSOR_BFLOAT:
-        for (size_t i = 0; i < n; i++)
-            out[i] = bfloat(load16(p + i * step));
-        break;
+    case TENSOR_BFLOAT: convert_bfloat(p, n, step, out); break;
     case TENSOR_COMPLEX: {
         double imaginary[BATCH];
         convert_floats(p, n, step, type->size / 2, out);
@@ -74,18 +97,18 @@ static void convert(const struct tensor_type *type, const uint8_t *p, size_t n, 
     }
     case TENSOR_SIGNED:
         switch (type->size) {
-        case 1: CONVERT(int8_t) break;
-        case 2: CONVERT(int16_t) break;
-        case 4: CONVERT(int32_t) break;
-        default: CONVERT(int64_t)
+        case 1: convert_int8(p, n, step, out); break;
+        case 2: convert_int16(p, n, step, out); break;
+        case 4: convert_int32(p, n, step, out); break;
+        default: convert_int64(p, n, step, out);
         }
         break;
     case TENSOR_UNSIGNED:
         switch (type->size) {
-        case 1: CONVERT(uint8_t) break;
-        case 2: CONVERT(uint16_t) break;
-        case 4: CONVERT(uint32_t) break;
-        default: CONVERT(uint64_t)
+        case 1: convert_uint8(p, n, step, out); break;
+        case 2: convert_uint16(p, n, step, out); break;
+        case 4: convert_uint32(p, n, step, out); break;
+        default: convert_uint64(p, n, step, out);
         }
         break;
     case TENSOR_OPAQUE: break;
@@ -94,43 +117,71 @@ static void convert(const struct tensor_type *type, const uint8_t *p, size_t n, 
 
 /* ---- adding up ---- */
 
+/* Side by side, so that one needn't wait for the other: of a batch, element i goes to sum i %
+ * LANES, what is left behind the last whole LANES of them to the first one. */
 struct sums {
-    double squares[4], min[4], max[4]; /* side by side, so that one needn't wait for the other */
+    __m128d squares[LANES / 2], min[LANES / 2], max[LANES / 2];
     uint64_t nan, inf;
 };
 
-static void add_one(struct sums *sums, unsigned lane, double x)
+/* One that isn't a number is neither less nor greater: of these two, min and max keep theirs. */
+static void add_pair(struct sums *sums, unsigned i, __m128d x)
 {
-    sums->squares[lane] += x * x;
-    sums->nan += x != x;
-    sums->inf += x == (double)INFINITY || x == -(double)INFINITY;
-    sums->min[lane] = x < sums->min[lane] ? x : sums->min[lane];
-    sums->max[lane] = x > sums->max[lane] ? x : sums->max[lane];
+    sums->squares[i] = _mm_add_pd(sums->squares[i], _mm_mul_pd(x, x));
+    sums->min[i] = _mm_min_pd(x, sums->min[i]);
+    sums->max[i] = _mm_max_pd(x, sums->max[i]);
+}
+
+/* As add_pair() of the first of a pair. */
+static void add_one(struct sums *sums, double one)
+{
+    __m128d x = _mm_set_sd(one);
+
+    *sums->squares = _mm_add_sd(*sums->squares, _mm_mul_sd(x, x));
+    *sums->min = _mm_move_sd(*sums->min, _mm_min_sd(x, *sums->min));
+    *sums->max = _mm_move_sd(*sums->max, _mm_max_sd(x, *sums->max));
+}
+
+static double sum_squares(const struct sums *sums)
+{
+    double squares = 0;
+
+    for (unsigned lane = 0; lane < LANES; lane++)
+        squares += sums->squares[lane / 2][lane % 2];
+    return squares;
 }
 
 static void add(struct sums *sums, const double *x, size_t n)
 {
+    struct sums s = *sums; /* in registers */
     size_t i = 0;
 
-    for (; i + 4 <= n; i += 4)
-        for (unsigned lane = 0; lane < 4; lane++)
-            add_one(sums, lane, x[i + lane]);
+    for (; i + LANES <= n; i += LANES) {
+        add_pair(&s, 0, _mm_loadu_pd(x + i));
+        add_pair(&s, 1, _mm_loadu_pd(x + i + 2));
+    }
     for (; i < n; i++)
-        add_one(sums, 0, x[i]);
+        add_one(&s, x[i]);
+    if (!isfinite(sum_squares(&s))) /* else there is neither among them */
+        for (i = 0; i < n; i++) {
+            s.nan += x[i] != x[i];
+            s.inf += fabs(x[i]) == (double)INFINITY;
+        }
+    *sums = s;
 }
 
 static void finish(const struct sums *sums, struct tensor_values *out)
 {
-    double squares = 0, min = (double)INFINITY, max = -(double)INFINITY;
+    double min = (double)INFINITY, max = -(double)INFINITY;
 
-    for (unsigned lane = 0; lane < 4; lane++) {
-        squares += sums->squares[lane];
-        min = sums->min[lane] < min ? sums->min[lane] : min;
-        max = sums->max[lane] > max ? sums->max[lane] : max;
+    for (unsigned lane = 0; lane < LANES; lane++) {
+        double least = sums->min[lane / 2][lane % 2], most = sums->max[lane / 2][lane % 2];
+        min = least < min ? least : min;
+        max = most > max ? most : max;
     }
     out->nan = sums->nan;
     out->inf = sums->inf;
-    out->norm = sqrt(squares);
+    out->norm = sqrt(sum_squares(sums));
     out->min = out->n > out->nan ? min : (double)NAN;
     out->max = out->n > out->nan ? max : (double)NAN;
 }
@@ -266,9 +317,9 @@ int tensor_values_read(const struct memory *memory, const struct tensor *tensor,
     _cleanup_free_ uint8_t *buffer = reading.buffer = malloc(PIECE);
     if (!buffer)
         return -ENOMEM;
-    for (unsigned lane = 0; lane < 4; lane++) {
-        reading.sums.min[lane] = (double)INFINITY;
-        reading.sums.max[lane] = -(double)INFINITY;
+    for (unsigned i = 0; i < LANES / 2; i++) {
+        reading.sums.min[i] = _mm_set1_pd((double)INFINITY);
+        reading.sums.max[i] = _mm_set1_pd(-(double)INFINITY);
     }
     plan(tensor, &runs);
     int e = tensor->numel ? read_all(&reading, &runs) : 0;
