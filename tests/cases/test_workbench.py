@@ -99,8 +99,9 @@ class Workbench:
 
     def until(self, selector, words=""):
         """Until such an element is there to be seen, with these words, wherever there is a blank."""
-        self.browser.until(f"[...document.querySelectorAll({json.dumps(selector)})].some(e => e.getClientRects().length"
-                           f" && (e.innerText ?? '').replace(/\\s/g, '').includes({json.dumps(words.replace(' ', ''))}))",
+        shown = "e.getClientRects().length && (e.innerText ?? '').replace(/\\s/g, '')"
+        self.browser.until(f"[...document.querySelectorAll({json.dumps(selector)})]"
+                           f".some(e => {shown}.includes({json.dumps(words.replace(' ', ''))}))",
                            f"{selector} with {words!r}")
 
     def picture(self, name):
