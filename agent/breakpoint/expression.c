@@ -7,9 +7,9 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-#define COMPILED 1024u /* a power of two: so many are kept */
-#define FILE_NAME "<breakpoint>"
-#define ARGUMENTS_MAX 64 /* names of one expression */
+#define COMPILED 1024u                  /* a power of two: so many are kept */
+#define FILE_NAME "<probefs condition>" /* AGENT_ENTRIES has it */
+#define ARGUMENTS_MAX 64                /* names of one expression */
 
 /* One expression in one code object. */
 struct compiled {

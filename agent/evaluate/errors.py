@@ -3,7 +3,6 @@ import sys
 
 TRACEBACK_MAX = 1 << 18  # bytes
 CHAIN_MAX = 100          # exceptions in a chain whose tracebacks are cleaned
-OWN_FILES = "<probefs "  # what the names of our files begin with
 
 
 def report(problem, ran, sink):

@@ -6,6 +6,8 @@ EVAL_ON_THREAD, EVAL_IN_FRAME, EVAL_IN_CRASH = 2, 4, 8  # agent/wire/proto.h
 CO_OPTIMIZED = 0x1                    # Include/cpython/code.h: a function's
 WRITE_THROUGH = sys.version_info >= (3, 13)  # frame.f_locals is no copy (PEP 667)
 FRAMES_MAX = 1 << 14                  # frames of a thread that are searched
+OWN_FILES = "<probefs "               # AGENT_FILES of agent/wire/proto.h: how our files' names begin
+ENTRIES = {"<probefs evaluate>", "<probefs watching>", "<probefs condition>"}  # AGENT_ENTRIES of it
 DISPLAY = "<display>"  # the function that shows a value; no identifier, so nobody's own name
 
 
@@ -190,16 +192,31 @@ def frames(thread, held):
             trace = trace.tb_next
         held = raised[0].f_back if raised else None
         yield from reversed(raised)
-    elif held is None:
-        held = innermost(thread)
+    else:
+        held = innermost(thread) if held is None else without_agents(held)
     while held is not None:
         yield held
         held = held.f_back
 
 
 def innermost(thread):
-    """The frame that runs in a thread; None: none, or it can't be had."""
-    return sys._current_frames().get(thread) if _probe.frames_are_safe() else None
+    """The program's innermost frame in a thread; None: there is none, or it can't be had."""
+    return without_agents(sys._current_frames().get(thread)) if _probe.frames_are_safe() else None
+
+
+def without_agents(frame):
+    """The first frame outwards that is no part of what we run on top of a stack: as the files show it. Where all is
+    ours, as in our own thread, the frame itself."""
+    inner = at = frame
+    for _ in range(FRAMES_MAX):
+        if at is None:
+            break
+        if at.f_code.co_filename in ENTRIES:
+            inner = at.f_back
+        at = at.f_back
+    while inner is not None and inner.f_code.co_filename.startswith(OWN_FILES):
+        inner = inner.f_back
+    return frame if inner is None else inner
 
 
 def main_globals():

@@ -473,6 +473,15 @@ struct agent_boot {
 };
 int probe_agent_start(const struct agent_boot *boot);
 
+/* How co_filename of the agent's own Python begins. */
+#define AGENT_FILES "<probefs "
+/* The files whose code, and all that it calls, runs in a thread of the program's on behalf of an
+ * eval, a watch or a condition. The list names.py has, too. */
+#define AGENT_ENTRIES                                               \
+ {                                                                  \
+  "<probefs evaluate>", "<probefs watching>", "<probefs condition>" \
+ }
+
 #define AGENT_RECORD_SYMBOL "probe_agent_record"
 #define AGENT_START_SYMBOL "probe_agent_start"
 /* for another copy of the library: agent/probing/other_copies.h */

@@ -26,8 +26,6 @@ struct place {
     enum place_kind kind;
     pid_t tid; /* 0: no thread's */
     int depth; /* of the Python frame, or of a crash's */
-    int outer; /* Python frames that it was called from: what is evaluated in the thread stands on
-                  top of it, and moves its depth */
     char *path;
     json_t *rows;
     int64_t crash; /* not of a stack, but of what is left of one: the exception's number; else 0 */

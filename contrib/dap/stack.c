@@ -95,17 +95,13 @@ static json_t *read_stack(struct session *session, pid_t tid, const json_t *stop
     json_t *rows = has_crashed ? crash_rows(session, tid, reply)
                                : stack_rows(session, tid, stop, reply),
            *frames = rows ? json_array() : NULL, *row;
-    json_int_t outermost = 0;
     size_t i;
 
-    json_array_foreach(rows, i, row) if (member_number(row, "depth") > outermost)
-        outermost = member_number(row, "depth");
     json_array_foreach(rows, i, row)
     {
         const struct place place = {.kind = PLACE_FRAME,
                                     .tid = tid,
                                     .depth = (int)member_number(row, "depth"),
-                                    .outer = (int)(outermost - member_number(row, "depth")),
                                     .crash = member_number(row, "crash")};
         json_array_append_new(frames, show_frame(session, row, &place));
     }

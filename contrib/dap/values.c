@@ -113,7 +113,6 @@ static int64_t place_in(struct session *session, const struct place *frame, enum
     return places_add(&session->places, (struct place){.kind = kind,
                                                        .tid = frame->tid,
                                                        .depth = frame->depth,
-                                                       .outer = frame->outer,
                                                        .crash = frame->crash,
                                                        .path = path,
                                                        .rows = rows});
@@ -232,10 +231,9 @@ static json_t *locals(struct session *session, const struct place *place, char *
                            (long long)place->crash, place->depth);
     else
         rows = files_query(&session->files, &reply,
-                           "SELECT name, type, value FROM locals WHERE tid = %d AND depth = "
-                           "(SELECT max(depth) FROM backtrace WHERE tid = %d) - %d AND "
+                           "SELECT name, type, value FROM locals WHERE tid = %d AND depth = %d AND "
                            "name NOT NULL",
-                           (int)place->tid, (int)place->tid, place->outer);
+                           (int)place->tid, place->depth);
     if (!rows) {
         json_decref(found);
         return request_fail_by(&reply, why);

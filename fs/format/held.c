@@ -5,8 +5,6 @@
 #include "fs/link/attach.h"
 #include "fs/remote/moment/snapshot.h"
 
-#include <string.h>
-
 static void add_why(const struct held *held, struct text *out)
 {
     if (held->id) {
@@ -22,12 +20,6 @@ static void add_why(const struct held *held, struct text *out)
     }
 }
 
-/* What runs in it on behalf of an eval isn't where it is. */
-static bool is_ours(const struct frame *frame)
-{
-    return frame->kind != FRAME_PYTHON || !strncmp(frame->file, "<probe", 6);
-}
-
 static void add_where(struct target *target, const struct held *held, struct text *out)
 {
     if (held->why == STOP_CRASH) { /* its stack is gone, but for what the exception keeps */
@@ -41,7 +33,7 @@ static void add_where(struct target *target, const struct held *held, struct tex
     if (snapshot_take(target, &options, &snapshot) < 0)
         return;
     const struct thread *thread = snapshot->nthreads ? &snapshot->threads[0] : NULL;
-    while (thread && at < thread->nframes && is_ours(&thread->frames[at]))
+    while (thread && at < thread->nframes && thread->frames[at].kind != FRAME_PYTHON)
         at++;
     if (thread && at < thread->nframes)
         text_printf(out, " at %s:%d (%s)", thread->frames[at].file, held->line,

@@ -159,7 +159,7 @@ static int read_moment(struct scene *scene)
     const struct plan *plan = &scene->plan;
     struct target *target = scene->target;
     bool more = has_within(scene);
-    const struct snapshot_options options = {
+    struct snapshot_options options = {
         .native = plan->native,
         .tid = plan->tid,
         .depth = plan->depth,
@@ -182,6 +182,8 @@ static int read_moment(struct scene *scene)
     }
     if (r == 0 && scene->recording)
         (void)held_list_read(target, scene->recording, &scene->agent); /* else all are shown */
+    if (scene->agent.n)
+        options.depth = 0; /* what is evaluated in a held thread stands on top of its frames */
     if (r == 0)
         r = snapshot_take(target, &options, &scene->snapshot);
     if (r == 0)

@@ -31,8 +31,10 @@ int thread_stacks_visit(const struct scene *scene, const struct moment *moment,
                 tids[k] = 0;
             }
         e = thread_stack_collect(stacks, same, &stack);
-        if (e == 0)
-            e = visit(arg, tid, &stack);
+        if (e < 0)
+            return e;
+        thread_stack_hide_agents(&stack);
+        e = visit(arg, tid, &stack);
     }
     return e;
 }

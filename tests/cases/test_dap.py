@@ -344,9 +344,10 @@ def test_cancel(debugged):
     debugged.target.send("turn(2)")
     thread = editor.stopped("breakpoint")
     frame = editor.frame(thread)["id"]
-    endless = editor.send("evaluate", expression="[None for _ in iter(int, 1)]", frameId=frame)
+    endless = editor.send("evaluate", expression="globals().update(runs=1) or [None for _ in iter(int, 1)]",
+                          frameId=frame)
     behind = editor.send("evaluate", expression="1", frameId=frame)
-    eventually(lambda: "<probefs evaluate>" in (debugged.directory / "backtrace").read_text(), what="that it runs")
+    eventually(lambda: "runs = 1" in (debugged.directory / "globals/__main__").read_text(), what="that it runs")
     assert editor.locals(frame)[0]["total"]["value"] == "7"
     for number in behind, endless:
         editor.ask("cancel", requestId=number)

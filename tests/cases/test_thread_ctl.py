@@ -4,6 +4,7 @@ import errno
 import os
 import pathlib
 import re
+import threading
 
 import pytest
 
@@ -276,6 +277,46 @@ def test_locals_and_eval(program):
     program.ctl(a, "finish")
     assert int((files / "frames/0/locals").read_text().removeprefix("total = ")) >= 1000
     assert program.commands.eval("working") == "True\n"  # where nobody is held
+
+
+BLOCKS = """
+def blocks(hidden):
+    global blocked
+    blocked = True
+    while blocked:
+        time.sleep(0.01)
+blocks(1)
+"""
+
+
+def test_frames_while_code_runs(program):
+    """What is evaluated in a held thread stands on top of its stack, and isn't counted among its frames."""
+    a, _ = program.workers
+    program.commands.run(f"threads/{a}/ctl", "pause\n")
+    step_to(program, a, ":6 (inner)")
+    files = program.directory / f"threads/{a}"
+
+    def seen():
+        backtrace = re.findall(r"^  (\w+) \((.*):\d+\)$", (files / "backtrace").read_text(), re.M)
+        return [
+            os.listdir(files / "frames"),
+            [frame for frame in backtrace if frame[1].endswith(".py")],
+            *((files / name).read_text() for name in ("locals", "frames/0/locals", "frames/0/source")),
+            re.findall("Depth: .*|at .* for ", (files / "status").read_text()),
+            ask(program.directory / "query", f"SELECT depth, func FROM backtrace WHERE tid = {a} AND depth NOT NULL"),
+            ask(program.directory / "query", f"SELECT func FROM backtrace WHERE tid = {a} AND depth = 0"),
+            ask(program.directory / "query", f"SELECT name, value FROM locals WHERE tid = {a} AND depth = 0"),
+        ]
+    before = seen()
+    assert before[3] == "x = 2\ny = 3\n" and before[-2] == [{"func": "inner"}]
+    writer = threading.Thread(target=program.commands.run, args=(f"threads/{a}/eval", BLOCKS))
+    writer.start()
+    eventually(lambda: "blocked = True" in (program.directory / "globals/__main__").read_text())
+    meanwhile = seen()
+    program.target.send("globals().update(blocked=False)")
+    program.target.expect("None")
+    writer.join()
+    assert meanwhile == before == seen()
 
 
 def test_deadline(program):

@@ -264,6 +264,38 @@ def test_local(local, python):
     assert len(rows(client, "hits")) == 2
 
 
+COMPUTED = """
+import sys
+import probing
+
+class Thing:
+    count = 0
+    twice = property(lambda self: 2 * self.count)
+
+def main():
+    held = Thing()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        held.count += 1
+        print("done", flush=True)
+
+main()
+"""
+
+
+def test_names_are_the_programs(python):
+    """The thread that looks the names up may be the one whose names they are: not those of what looks them up."""
+    target = start(python, COMPUTED, name="watched_computed.py")
+    client = connect(target)
+    watch(client, "held.twice")
+    assert state(client)[1].state == "line"
+    do(target, "")
+    do(target, "")
+    line = lineno(COMPUTED, "        held.count += 1")
+    found = [(hit.old_value, hit.new_value, hit.lineno) for hit in hits(client, 2)]
+    assert found == [("0", "2", line), ("2", "4", line)]
+
+
 ARRAYS = """
 import sys
 import probing

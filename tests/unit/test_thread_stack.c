@@ -1,6 +1,8 @@
 #include "fs/remote/moment/thread_stack.h"
 #include "tests/unit/check.h"
 
+#include <string.h>
+
 static struct raw_frame frame(uint64_t addr) { return (struct raw_frame){.addr = addr}; }
 
 static void group_is(const struct thread_stack *s, size_t i, size_t nframes, uint64_t anchor)
@@ -8,6 +10,48 @@ static void group_is(const struct thread_stack *s, size_t i, size_t nframes, uin
     CHECK(i < s->ngroups);
     CHECK_INT(s->groups[i].nframes, nframes);
     CHECK_INT(s->groups[i].anchor, anchor);
+}
+
+static struct code codes[] = {
+    {.state = CODE_LOADED},
+    {.state = CODE_LOADED, .whose = CODE_AGENTS},
+    {.state = CODE_LOADED, .whose = CODE_AGENTS_ENTRY},
+};
+
+/* Checks which frames are left of a stack, all of one call but for the innermost: "p" is the
+ * program's, "a" the agent's, "e" what it enters by. */
+static void left_is(const char *stack, size_t from)
+{
+    size_t n = strlen(stack);
+    struct raw_frame frames[16] = {0};
+    struct stack_anchor anchors[] = {{0x7000, 1}, {0x8000, n}};
+    struct stack one = {.frames = frames, .n = n, .anchors = anchors, .nanchors = 2};
+    struct thread_stack s;
+
+    for (size_t i = 0; i < n; i++)
+        frames[i] = (struct raw_frame){.addr = i,
+                                       .info = &codes[stack[i] == 'a'   ? 1
+                                                      : stack[i] == 'e' ? 2
+                                                                        : 0]};
+    CHECK_INT(thread_stack_collect((const struct stack *[]){&one}, 1, &s), 0);
+    thread_stack_hide_agents(&s);
+    CHECK_INT(s.n, n - from);
+    CHECK_INT(s.frames[0].addr, from);
+    group_is(&s, 0, from ? 0 : 1, 0x7000);
+    group_is(&s, 1, n - (from ? from : 1), 0x8000);
+    thread_stack_deinit(&s);
+}
+
+static void check_agents(void)
+{
+    left_is("ppp", 0);
+    left_is("pape", 0);  /* a thread of the agent's */
+    left_is("aaap", 3);  /* a hook of ours */
+    left_is("papp", 0);  /* one further out: what it calls is the program's */
+    left_is("paepp", 3); /* an eval, and what that calls */
+    left_is("pepeap", 5);
+    codes[2].state = CODE_UNREADABLE;
+    left_is("pep", 0);
 }
 
 int main(void)
@@ -69,6 +113,7 @@ int main(void)
     CHECK_INT(s.n, 4);
     thread_stack_deinit(&s);
 
+    check_agents();
     CHECK_INT(thread_stack_collect(NULL, 0, &s), 0);
     CHECK(!s.top && !s.n && !s.ngroups);
     thread_stack_deinit(&s);

@@ -1,6 +1,7 @@
 #include "fs/remote/frames/code.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/wire/proto.h"
 #include "fs/base/array.h"
 #include "fs/remote/objects/unicode.h"
 
@@ -264,6 +265,17 @@ static int fetch_parts(const struct memory *memory, const struct offsets *o, str
     return r;
 }
 
+static void note_whose(struct code *code)
+{
+    static const char *const entries[] = AGENT_ENTRIES;
+
+    code->whose = strncmp(code->file, AGENT_FILES, sizeof AGENT_FILES - 1) ? CODE_PROGRAMS
+                                                                           : CODE_AGENTS;
+    for (size_t i = 0; i < ARRAY_SIZE(entries); i++)
+        if (!strcmp(code->file, entries[i]))
+            code->whose = CODE_AGENTS_ENTRY;
+}
+
 static void finish(const struct offsets *o, struct code *code, const struct fetch *parts,
                    const struct memory_range *head)
 {
@@ -284,6 +296,7 @@ static void finish(const struct offsets *o, struct code *code, const struct fetc
         forget(code);
         return;
     }
+    note_whose(code);
     code->state = CODE_LOADED;
 }
 

@@ -23,6 +23,7 @@ struct code {
     char *name; /* qualified from 3.11 on; escaped UTF-8 */
     char *file; /* co_filename; escaped UTF-8 */
     struct linetable lines;
+    enum { CODE_PROGRAMS, CODE_AGENTS, CODE_AGENTS_ENTRY } whose; /* by its file: proto.h */
     bool no_handlers;        /* its exception table is empty: set by with_blocks.h, 3.11 on */
     bool no_lock_calls;      /* it speaks of neither acquire nor release: set by lock_calls.h */
     int32_t first_traceable; /* bytes of bytecode before the function proper begins; 3.11 on */

@@ -178,6 +178,7 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
     int r = thread_stack_collect(stacks, nstacks, &python);
     if (r < 0)
         return r;
+    thread_stack_hide_agents(&python);
     struct thread *t = new_thread(reading);
     if (!t)
         return -ENOMEM;

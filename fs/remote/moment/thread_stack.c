@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 
 #include <errno.h>
+#include <string.h>
 
 struct group {
     const struct stack *stack;
@@ -70,6 +71,33 @@ int thread_stack_collect(const struct stack *const *stacks, size_t n, struct thr
     }
     *out = result;
     return 0;
+}
+
+static bool is_whose(const struct raw_frame *frame, bool entry)
+{
+    const struct code *code = frame->info;
+
+    return code && code->state == CODE_LOADED &&
+           (entry ? code->whose == CODE_AGENTS_ENTRY : code->whose != CODE_PROGRAMS);
+}
+
+void thread_stack_hide_agents(struct thread_stack *stack)
+{
+    size_t hidden = stack->n, left;
+
+    while (hidden && !is_whose(&stack->frames[hidden - 1], true))
+        hidden--;
+    while (hidden < stack->n && is_whose(&stack->frames[hidden], false))
+        hidden++;
+    if (!hidden || hidden == stack->n)
+        return;
+    stack->n -= left = hidden;
+    memmove(stack->frames, stack->frames + hidden, stack->n * sizeof *stack->frames);
+    for (size_t i = 0; left; i++) {
+        size_t some = stack->groups[i].nframes < left ? stack->groups[i].nframes : left;
+        stack->groups[i].nframes -= some;
+        left -= some;
+    }
 }
 
 void thread_stack_deinit(struct thread_stack *stack)

@@ -19,4 +19,8 @@ struct thread_stack {
 
 /* Collects the stacks of one thread. -ENOMEM. The caller owns *out (thread_stack_deinit). */
 int thread_stack_collect(const struct stack *const *stacks, size_t n, struct thread_stack *out);
+/* Leaves out what the agent runs on top of a stack for an eval, a watch or a condition, and frames
+ * of its own there, so that frame 0 is the program's innermost one. A stack that has nothing else,
+ * as that of a thread of the agent's, stays as it is. The frames' code is to be loaded. */
+void thread_stack_hide_agents(struct thread_stack *stack);
 void thread_stack_deinit(struct thread_stack *stack);

@@ -31,6 +31,7 @@ static int visit_thread(struct visit *visit, const struct walk *walk)
     int r = thread_stack_collect(stacks, n, &python);
     if (r < 0)
         return r;
+    thread_stack_hide_agents(&python);
     struct raw_stack stack = {.tid = visit->tid, .frames = python.frames, .nframes = python.n};
     if (python.top) {
         stack.tstate = python.top->tstate;
