@@ -82,6 +82,10 @@ class Debugged:
         text = (self.directory / "breakpoints").read_text()
         return [line for line in text.splitlines() if not line.startswith("#")]
 
+    def asked_for(self):
+        """Of these, what the editor wants; the program's own breakpoint() always stops."""
+        return [line for line in self.lines() if "stop for 7d breakpoint()" not in line]
+
 
 @pytest.fixture
 def debugged(probe, python):
@@ -146,10 +150,10 @@ def test_breakpoints_while_held(debugged):
     again, more = editor.set(debugged.file, [BODY, RETURN])
     assert again == first and more["line"] == RETURN and debugged.held() == str(thread)
     assert editor.set(debugged.file, []) == [] and debugged.held() == str(thread)
-    assert f":{BODY}" in debugged.lines()[0] and len(debugged.lines()) == 1  # which holds it
+    assert f":{BODY}" in debugged.asked_for()[0] and len(debugged.asked_for()) == 1  # which holds it
     editor.ask("continue", threadId=thread)
     debugged.target.expect("5")
-    eventually(lambda: debugged.lines() == [], what="the line's end")
+    eventually(lambda: debugged.asked_for() == [], what="the line's end")
     assert [event["event"] for event in editor.events if event["event"] == "stopped"] == []
 
 
@@ -209,6 +213,7 @@ def test_exceptions(debugged):
             assert (event["reason"], event["text"], event["description"]) == ("exception", "KeyError", "3")
             info = editor.ask("exceptionInfo", threadId=event["threadId"])
             assert (info["exceptionId"], info["breakMode"], info["details"]["message"]) == ("KeyError", "always", "3")
+            assert info["details"]["source"] == debugged.file
             assert editor.frame(event["threadId"])["name"] == "fail"
             editor.ask("continue", threadId=event["threadId"])
         debugged.target.expect("3")
@@ -337,6 +342,48 @@ def test_evaluate(debugged):
     assert editor.evaluate("len(sys.argv)")["result"] == "1"  # in no frame
 
 
+MADE = """class Loud:
+    def __repr__(self):
+        raise SystemExit("repr was called")
+
+def made(x):
+    many, kept = list(range(3000)), [Loud(), {"it's": (1, 2), (3, 4): [5]}]
+    return leaf(x)
+"""
+
+
+def test_what_no_code_runs_for(debugged):
+    """Values are opened from outside, in parts, and text that lies in no file is shown."""
+    editor = debugged.editor
+    debugged.attach(LEAF)
+    entry = f"{{'<made!>': (1, None, {MADE!r}.splitlines(True), '')}}"
+    debugged.target.send(f"[__import__('linecache').cache.update({entry}), "
+                         f"exec(compile({MADE!r}, '<made!>', 'exec'), globals()), made(2)][2]")
+    frame = next(one for one in editor.frames(editor.stopped("breakpoint")) if one["name"] == "made")
+    number = frame["source"]["sourceReference"]
+    assert editor.ask("source", source=frame["source"], sourceReference=number)["content"] == MADE
+    variables, _ = editor.locals(frame["id"])
+    many, kept = variables["many"], variables["kept"]["variablesReference"]
+    assert many["indexedVariables"] == 3000
+    shown = editor.ask("variables", variablesReference=many["variablesReference"])["variables"]
+    assert [one["name"] for one in shown] == [*map(str, range(1000)), "..."]
+    part = editor.ask("variables", variablesReference=many["variablesReference"], start=2990, count=5)["variables"]
+    assert [(one["name"], one["value"]) for one in part] == [(str(n), str(n)) for n in range(2990, 2995)]
+    assert part[0]["evaluateName"] == "many[2990]"
+    shown = editor.variables(kept)
+    assert shown["0"]["value"].startswith("<__main__.Loud object at ")
+    inner = editor.variables(shown["1"]["variablesReference"])
+    assert {name: one["value"] for name, one in inner.items()} == {'"it\'s"': "(1, 2)", "(3, 4)": "[5]"}
+    assert editor.variables(inner["(3, 4)"]["variablesReference"])["0"]["value"] == "5"
+    assert "evaluateName" not in inner["(3, 4)"]
+    assert "no expression" in editor.refused("setVariable", variablesReference=shown["1"]["variablesReference"],
+                                             name="(3, 4)", value="1")
+    editor.ask("setVariable", variablesReference=kept, name="1", value="7")
+    assert editor.variables(kept)["1"]["value"] == "7"
+    editor.ask("continue", threadId=debugged.pid)
+    debugged.target.expect("4")
+
+
 def test_cancel(debugged):
     """What takes long holds up nobody who looks, and can be ended."""
     editor = debugged.editor
@@ -368,7 +415,7 @@ def test_held_before(debugged):
     assert editor.frame(debugged.pid)["line"] == RETURN
     editor.ask("disconnect")
     assert not any(event["event"] == "stopped" for event in editor.events)
-    assert debugged.held() == str(debugged.pid) and len(debugged.lines()) == 1
+    assert debugged.held() == str(debugged.pid) and len(debugged.asked_for()) == 1
     (debugged.directory / "breakpoints").write_text("\n")
     debugged.target.expect("7")
 
@@ -411,6 +458,26 @@ def test_killed(debugged, what):
         return debugged.target.close()
     (debugged.directory / "eval").write_text("done = True")
     return debugged.target.expect("7")
+
+
+def test_own_breakpoint(debugged):
+    """Of the program: it stops there as long as somebody debugs it, and its own hook is asked before and after."""
+    editor, call = debugged.editor, "[sys.__dict__.update(breakpointhook=lambda: 'hook'), breakpoint()][1]"
+    debugged.target.send(call)
+    debugged.target.expect("hook")
+    debugged.attach()
+    debugged.target.send("(lambda x: [breakpoint(), x][1])(3)")
+    event = editor.event("stopped")
+    assert event["reason"] == "breakpoint" and "hitBreakpointIds" not in event
+    frame = editor.frame(event["threadId"])
+    assert frame["name"] == "<lambda>" and editor.locals(frame["id"])[0]["x"]["value"] == "3"
+    number = re.match(r"\d+", debugged.lines()[0])[0]
+    (debugged.directory / "breakpoints").open("a").write(f"-{number}\n")  # somebody else takes it out
+    debugged.target.expect("3")
+    debugged.target.send("breakpoint()")
+    debugged.target.expect("hook")
+    editor.ask("disconnect")
+    assert not [one for one in editor.events if one["event"] == "breakpoint"]
 
 
 def test_pause(debugged):
