@@ -23,6 +23,7 @@ import sql
 from interpreters import eventually, interpreters, patience
 from puppet import Puppet, leave
 from test_hostile import is_sanitized
+from watching import needs_hardware
 
 pytestmark = pytest.mark.attack
 
@@ -246,6 +247,21 @@ def test_rests(contained, debian, nobody):
                         return False
             return True
         eventually(rests, what="all its threads asleep")
+
+
+@needs_hardware
+def test_while_traced(contained, debian):
+    """Who traces a process is the only one who can stop its threads: all is read there, names too."""
+    target = debian.run_source("import sys\nclass W: pass\nw = W()\nw.x = 1.5\nprint('ready', flush=True)\n"
+                               "for line in sys.stdin:\n    w.x += 1\n")
+    directory = contained.path / str(target.pid)
+    sql.reply(directory / "breakpoints", "log watch w.x hw=ptrace\n")
+    eventually(lambda: status(target.pid)["TracerPid"] != ["0"], what="the watch")
+    assert {"sys", "__main__"} <= set(os.listdir(directory / "globals"))
+    assert "source.py" in " ".join(os.listdir(directory / "sources"))
+    assert "maxsize" in (directory / "globals" / "sys").read_text()
+    assert "<module>" in sql.reply(directory / "query", "SELECT func FROM backtrace")
+    assert "<module>" in (directory / "backtrace").read_text()
 
 
 def traced(pid, act):
