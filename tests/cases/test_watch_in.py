@@ -208,8 +208,21 @@ def test_stop(program):
     ctl = program.directory / f"threads/{a}/ctl"
     eventually(lambda: ctl.read_text().startswith("stopped by watchpoint 1 at "), what="the stop")
     assert "total = 6" in (program.directory / f"threads/{a}/frames/0/locals").read_text()
+    value, item = program.set(f"watch box.value in {a}"), program.set(f"watch item in {a}/0")  # where it is held
     program.commands.run(f"threads/{a}/ctl", "continue\n")
     program.target.expect("6")
+    program.send(0, -3, 3)
+    assert [hit[3:] for hit in program.hits(value, 2)] == [("5", "6"), ("6", "3")]
+    assert [hit[3:] for hit in program.hits(item, 1)] == [("1", "-3")]
+
+
+def test_detach(program):
+    for expression in "total", "box.value":
+        program.set(f"watch {expression} in {program.a}/1")
+    program.send(0, 5, 5)
+    assert program.commands.detach() == "Agent: none\n"
+    program.send(0, 2, 7)
+    program.send(0, "end", "freed")
 
 
 def test_written_back(program):
