@@ -104,6 +104,18 @@ class Browser:
         event = json.dumps({"key": key, "ctrlKey": control, "bubbles": True, "cancelable": True})
         self.run(f"void document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {event}))")
 
+    def key(self, key, control=False, shift=False):
+        """As from a keyboard: a letter, Enter, or F1 to F12."""
+        code, number = (f"Key{key.upper()}", ord(key.upper())) if len(key) == 1 else (
+            key, 13 if key == "Enter" else 111 + int(key[1:]))
+        event = {"key": key, "code": code, "windowsVirtualKeyCode": number, "modifiers": 2 * control + 8 * shift}
+        self.call("Input.dispatchKeyEvent", type="rawKeyDown", **event)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **event)
+
+    def write(self, text):
+        """Into what has the focus, as it is typed."""
+        self.call("Input.insertText", text=text)
+
     def screen(self, width, height, scheme="light"):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 600)

@@ -185,6 +185,21 @@ json_t *breakpoints_of_functions(struct session *session, const json_t *argument
     return answer;
 }
 
+void breakpoints_of_program(struct session *session)
+{
+    json_t *wanted = json_pack("[o]", make("breakpoint()", NULL, 0, ""));
+    json_t *answer = breakpoints_set(session, "program", wanted);
+    const json_t *shown = json_array_get(json_object_get(answer, "breakpoints"), 0);
+    const char *why = member_text(shown, "message");
+    _cleanup_free_ char *words = NULL;
+
+    if (!json_is_true(json_object_get(shown, "verified")) && why &&
+        asprintf(&words, "[the program's own breakpoint() doesn't stop: %s]", why) >= 0)
+        session_say(session, words);
+    json_decref(answer);
+    json_decref(wanted);
+}
+
 /* ---- data ---- */
 
 /* In a dataId, before the number of the place: the file takes it for a comment. What a frame has

@@ -47,6 +47,8 @@ static struct line *find_line(struct breakpoints *breakpoints, int64_t id, doubl
     }
 }
 
+static bool is_program(const struct line *line) { return !strcmp(line->kind, "program"); }
+
 struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, double ts)
 {
     _guard_mutex_(&breakpoints->lock);
@@ -57,6 +59,7 @@ struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, d
     return (struct line_kind){.is_ours = true,
                               .logs = line->logs,
                               .is_function = !strcmp(line->kind, "function"),
+                              .is_program = is_program(line),
                               .is_leaving = !strcmp(line->kind, "exception") &&
                                             strstr(line->text, " leaving own") != NULL,
                               .goes = line->goes};
@@ -107,10 +110,12 @@ json_t *breakpoints_changed(struct session *session, const json_t *event)
     if (!strcmp(member_words(event, "state"), "removed")) { /* not by the client */
         line->goes = true;
         line->gone = ts;
+        if (is_program(line))
+            return NULL;
         return json_pack("{sss{sIsb}}", "reason", "removed", "breakpoint", "id",
                          (json_int_t)line->id, "verified", 0);
     }
-    if (!show_again(line, event))
+    if (!show_again(line, event) || is_program(line))
         return NULL;
     json_t *shown = json_copy(line->shown);
     json_int_t at = member_number(shown, "line");

@@ -16,7 +16,7 @@ struct session;
 
 struct line {
     int64_t id;
-    char *kind;    /* who wants it: a source's name, or "function", "data", "exception" */
+    char *kind;    /* who wants it: a source's name, "function", "data", "exception", "program" */
     char *text;    /* as it was written */
     json_t *shown; /* as the client has it */
     bool logs;     /* it has a message */
@@ -46,6 +46,7 @@ struct line_kind {
     bool is_ours;
     bool logs;
     bool is_function; /* its location is one */
+    bool is_program;  /* it is the program's own breakpoint(), of which the client knows nothing */
     bool is_leaving;  /* of exceptions, as they leave the program's own code */
     bool goes;        /* it is to be taken out */
 };

@@ -52,7 +52,7 @@ static void tell_stop(struct session *session, json_t *stop)
     json_t *body = json_pack("{sssIsb}", "reason",
                              reason_of(member_words(stop, "reason"), line.is_function), "threadId",
                              member_number(stop, "tid"), "allThreadsStopped", 0);
-    if (line.is_ours)
+    if (line.is_ours && !line.is_program)
         json_object_set_new(body, "hitBreakpointIds", json_pack("[O]", id));
     if (json_is_object(exception)) {
         json_object_set(body, "text", json_object_get(exception, "type"));

@@ -144,6 +144,7 @@ static json_t *attach(struct session *session, const json_t *arguments, char **w
                                  "systemProcessId", (json_int_t)pid, "isLocalProcess", 1,
                                  "startMethod", "attach");
     json_decref(rows);
+    breakpoints_of_program(session);
     _guard_mutex_(&session->lock);
     session->is_attached = true;
     return json_object();

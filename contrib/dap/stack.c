@@ -164,6 +164,10 @@ json_t *stack_exception(struct session *session, const json_t *arguments, char *
     const char *type = member_words(exception, "type"), *dot = strrchr(type, '.');
     json_t *details = json_pack("{sssssO}", "typeName", dot ? dot + 1 : type, "fullTypeName", type,
                                 "message", json_object_get(exception, "message"));
+    json_t *source = paths_source(&session->paths, member_words(stop, "file"));
+    if (member_text(source, "path")) /* which debugpy tells beside what the protocol has */
+        json_object_set(details, "source", json_object_get(source, "path"));
+    json_decref(source);
     if (has_crashed)
         files_read(&session->files, &trace, "crash/traceback");
     if (has_crashed && !trace.error)

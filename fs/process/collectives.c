@@ -424,7 +424,8 @@ static void take_count(struct collectives *out, const struct ring_row *row)
         if (!is_text(row, COLLECTIVES_GROUP_NAME, out->groups.items[i].name) ||
             !ring_integer(row, COLLECTIVES_SEQ, &seq))
             continue;
-        out->counts[i] = (struct collective_count){seq, ring_real(row, COLLECTIVES_START)};
+        out->counts[i].seq = seq;
+        out->counts[i].since = ring_real(row, COLLECTIVES_START);
     }
 }
 
@@ -446,14 +447,28 @@ static void take_call(struct collectives *out, const struct ring_row *row)
     }
 }
 
+static void take_called(struct collectives *out, const struct ring_row *row)
+{
+    int64_t seq;
+
+    if (!is_text(row, COLLECTIVES_SOURCE, "recorded") || !ring_integer(row, COLLECTIVES_SEQ, &seq))
+        return;
+    for (size_t i = 0; i < out->groups.n; i++)
+        if (is_text(row, COLLECTIVES_GROUP_NAME, out->groups.items[i].name) &&
+            seq > out->counts[i].called)
+            out->counts[i].called = seq;
+}
+
 static int take_row(void *arg, const struct ring_row *row)
 {
     struct collectives *out = arg;
 
-    if (row && is_text(row, COLLECTIVES_SOURCE, "counter"))
+    if (row && is_text(row, COLLECTIVES_SOURCE, "counter")) {
         take_count(out, row);
-    else if (row)
+    } else if (row) {
         take_call(out, row);
+        take_called(out, row);
+    }
     return 0;
 }
 
@@ -471,8 +486,9 @@ static bool has_other(const struct collectives *out, const struct collective *on
 }
 
 /* Numbers the waits. Who waits in a collective of which no call was recorded waits in the last one
- * that was counted: PyTorch counts those that begin, and the only thread that is in one has begun
- * none since. */
+ * that was counted, if no call of that one was recorded either: PyTorch counts those that begin,
+ * and the only thread that is in one has begun none since. Where a call was recorded, it is of
+ * another thread that doesn't wait for it (yet), or it is over. */
 static void number_waits(struct collectives *out)
 {
     for (size_t i = 0; i < out->n; i++) {
@@ -482,7 +498,8 @@ static void number_waits(struct collectives *out)
         for (size_t k = 0; k < out->groups.n; k++)
             if (one->kind == COLLECTIVE_STACK && one->seq < 0 && isnan(one->start) &&
                 one->standing.kind == STANDS && *one->group && one->peer < 0 &&
-                !strcmp(one->group, out->groups.items[k].name))
+                !strcmp(one->group, out->groups.items[k].name) &&
+                out->counts[k].called < out->counts[k].seq)
                 one->seq = out->counts[k].seq;
     }
 }
@@ -508,7 +525,7 @@ int collectives_read(struct target *target, struct recording *recording, struct 
     if (r < 0 && (r != -ENOENT || !torch_is_loaded(target)))
         return r;
     for (size_t i = 0; i < out->groups.n; i++)
-        out->counts[i] = (struct collective_count){.seq = -1, .since = NAN};
+        out->counts[i] = (struct collective_count){.seq = -1, .since = NAN, .called = -1};
     r = add_threads(target, recording, out);
     if (r < 0)
         return snapshot_explain(target, 0, r, why);

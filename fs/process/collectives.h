@@ -42,8 +42,9 @@ struct collective {
 
 /* What PyTorch has counted in a group, as the agent saw it last. */
 struct collective_count {
-    int64_t seq;  /* of the last one that has begun; -1: unknown */
-    double since; /* [s] since 1970, since when it hasn't moved; NaN: unknown */
+    int64_t seq;    /* of the last one that has begun; -1: unknown */
+    double since;   /* [s] since 1970, since when it hasn't moved; NaN: unknown */
+    int64_t called; /* the highest one whose call was recorded, by any thread; -1: none */
 };
 
 struct collectives {

@@ -148,22 +148,28 @@ static void read_role(const struct block *block, char role[JOB_NAME_MAX])
     clean(role);
 }
 
+/* What Ray starts are workers, which a program makes ranks of: by variables, or by
+ * torch.distributed alone. source: NULL: the variables name no rank. */
+static const char *find_launcher(const struct block *block, const struct words *source)
+{
+    if (source && value_of(block, "TORCHELASTIC_RUN_ID"))
+        return "torchrun";
+    if (value_of(block, "RAY_JOB_ID"))
+        return "ray";
+    if (source && !*source->launcher && value_of(block, "SLURM_STEP_ID"))
+        return "slurm";
+    return source ? source->launcher : "";
+}
+
 void membership_parse(const char *text, size_t size, struct membership *out)
 {
     const struct block block = {text, size};
 
     *out = (struct membership){-1, -1, -1, -1, -1};
     const struct words *source = read_numbers(&block, out);
+    snprintf(out->launcher, sizeof out->launcher, "%s", find_launcher(&block, source));
     if (!source)
         return;
-    const char *launcher = source->launcher;
-    if (value_of(&block, "TORCHELASTIC_RUN_ID"))
-        launcher = "torchrun";
-    else if (value_of(&block, "RAY_JOB_ID"))
-        launcher = "ray";
-    else if (!*launcher && value_of(&block, "SLURM_STEP_ID"))
-        launcher = "slurm";
-    snprintf(out->launcher, sizeof out->launcher, "%s", launcher);
     out->restarts = number_of(&block, "TORCHELASTIC_RESTART_COUNT");
     read_name(&block, out->job);
     read_role(&block, out->role);

@@ -91,10 +91,11 @@ file_render help_render, status_render, exited_status_render, core_status_render
     all_backtrace_render, all_stacks_folded_render, all_backtrace_python_render,
     all_stacks_python_folded_render, tasks_render, locks_render, metrics_render, errors_render,
     thread_status_render, thread_backtrace_render, locals_render, frame_locals_render,
-    globals_render, heap_census_render, source_render, self_render, job_render, job_link_render,
-    exited_link_render, table_render, exceptions_top_render, crash_traceback_render,
-    crash_locals_render, crash_backtrace_render, crash_frame_locals_render, crash_source_render,
-    history_render, torch_trace_render, torch_top_render, torch_modules_render, collectives_render;
+    globals_render, heap_census_render, source_render, sources_render, self_render, job_render,
+    job_link_render, exited_link_render, table_render, exceptions_top_render,
+    crash_traceback_render, crash_locals_render, crash_backtrace_render, crash_frame_locals_render,
+    crash_source_render, history_render, torch_trace_render, torch_top_render, torch_modules_render,
+    collectives_render;
 /* The files of a profile. */
 file_render profile_status_render, profile_folded_render, profile_top_render, profile_lines_render,
     profile_source_render, profile_flamegraph_render, profile_speedscope_render,

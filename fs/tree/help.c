@@ -58,10 +58,9 @@ int help_render(struct file_context *context, struct text *out)
         out,
         "\n"
         "<pid> and <tid> are those of /proc. <depth> counts Python frames, 0 is the\n"
-        "innermost; #N in a backtrace counts native ones too. Each open shows one moment;\n"
-        "open again to see the next. Only writing acts: to eval, ctl, breakpoints, by the\n"
-        "process's owner. SQL selects from the tables; tables and columns describe them.\n"
-        "value(TID, DEPTH, 'a.b[0]') is what that value of a frame holds, a row each.\n"
+        "innermost; #N in a backtrace native ones too. Each open shows one moment. Only\n"
+        "writing acts: to eval, ctl, breakpoints, by the owner. SQL selects from the tables,\n"
+        "which tables and columns describe; value(TID, DEPTH, 'a[0]') opens a value.\n"
         "`record TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]` in ctl: exceptions, gc, loop,\n"
         "torch, collectives, process, spans, events (probing.*); `record` says what is.\n"
         "`profile [MODE...] [97hz] [for TIME] [native] [children] [inside] [tid N]`, off,\n"

@@ -8,6 +8,7 @@
 #include "fs/tree/jobs.h"
 #include "fs/tree/pids.h"
 #include "fs/tree/profile_view.h"
+#include "fs/tree/sources.h"
 #include "fs/tree/threads.h"
 #include "schema/schema.h"
 
@@ -160,6 +161,8 @@ const struct entry layout[] = {
     CONTENT("cores/<name>/errors", 0400, errors_render, NULL),
     DIRECTORY("cores/<name>/globals", 0500, NULL, NULL),
     {"cores/<name>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
+    DIRECTORY("cores/<name>/sources", 0500, NULL, NULL),
+    NAMED("cores/<name>/sources/<file>", 0400, sources_render, &source_names, NULL),
     DIRECTORY("cores/<name>/heap", 0500, NULL, NULL),
     CONTENT("cores/<name>/heap/census", 0400, heap_census_render, NULL),
     DIRECTORY("cores/<name>/heap/referrers", 0500, NULL, NULL),
@@ -222,6 +225,8 @@ const struct entry layout[] = {
      .is_there = torch_profile_is_there},
     DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
     {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
+    DIRECTORY("<pid>/sources", 0500, NULL, "<file>: the text of what code comes from, ! for /"),
+    NAMED("<pid>/sources/<file>", 0400, sources_render, &source_names, NULL),
     DIRECTORY("<pid>/heap", 0500, NULL, "census, sites, diff/<marks>, referrers/<object>"),
     CONTENT("<pid>/heap/census", 0400, heap_census_render, NULL),
     DIRECTORY("<pid>/heap/diff", 0500, NULL, NULL),
@@ -296,6 +301,12 @@ bool entry_passive(const struct entry *entry)
         if (entry->naming == namings[i])
             return true;
     return false;
+}
+
+bool entry_names_passive(const struct entry *entry)
+{
+    return entry_passive(entry) ||
+           (entry->naming == &source_names && !strncmp(entry->path, "<pid>/", 6));
 }
 
 const char *entry_name(const struct entry *entry)

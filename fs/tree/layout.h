@@ -39,6 +39,8 @@ bool entry_exited(const struct entry *entry);
 /* Whether all that its file says, or all that names its children, is read from the process itself,
  * and nothing that the daemon keeps of it: whoever may read the process can tell. */
 bool entry_passive(const struct entry *entry);
+/* The same of its names alone: a file may be read with the rights of who asks. */
+bool entry_names_passive(const struct entry *entry);
 
 /* The last part of an entry's path: its name, or "<pid>" and the like. */
 const char *entry_name(const struct entry *entry);

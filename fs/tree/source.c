@@ -35,50 +35,6 @@ struct frame_source {
     int first_line; /* of the function */
 };
 
-/* A file name as the target's file system knows it: UTF-8, with other bytes as lone surrogates
- * (PEP 383). */
-static int read_path(struct view *view, const struct offsets *offsets, uint64_t name,
-                     char path[PATH_MAX])
-{
-    struct str_data data;
-    size_t n = 0;
-
-    int r = str_read(view, offsets, name, &data);
-    if (r < 0)
-        return r;
-    if (data.length >= PATH_MAX)
-        return -ENAMETOOLONG;
-    const uint8_t *p = view_read(view, data.addr, (uint32_t)data.length * data.width);
-    if (data.length && !p)
-        return -EFAULT;
-    for (uint64_t i = 0; i < data.length; i++, p += data.width) {
-        uint32_t c = data.width == 1 ? *p : data.width == 2 ? load16(p) : load32(p);
-        if (n + 5 > PATH_MAX)
-            return -ENAMETOOLONG;
-        if (c == 0 || c > 0x10ffff) {
-            return -EINVAL;
-        } else if (c < 0x80) {
-            path[n++] = (char)c;
-        } else if (c < 0x800) {
-            path[n++] = (char)(0xc0 | c >> 6);
-            path[n++] = (char)(0x80 | (c & 63));
-        } else if (c >= 0xdc80 && c < 0xdd00) {
-            path[n++] = (char)(c & 0xff);
-        } else if (c < 0x10000) {
-            path[n++] = (char)(0xe0 | c >> 12);
-            path[n++] = (char)(0x80 | (c >> 6 & 63));
-            path[n++] = (char)(0x80 | (c & 63));
-        } else {
-            path[n++] = (char)(0xf0 | c >> 18);
-            path[n++] = (char)(0x80 | (c >> 12 & 63));
-            path[n++] = (char)(0x80 | (c >> 6 & 63));
-            path[n++] = (char)(0x80 | (c & 63));
-        }
-    }
-    path[n] = 0;
-    return 0;
-}
-
 static int find_source(void *arg, struct view *view, const struct raw_stack *stack)
 {
     struct frame_source *source = arg;
@@ -99,7 +55,7 @@ static int find_source(void *arg, struct view *view, const struct raw_stack *sta
     if (!source->func || !source->file)
         return -ENOMEM;
     if (!object_field(view, frame->code, source->offsets->code_filename, &name) ||
-        read_path(view, source->offsets, name, source->path) < 0)
+        str_file_name(view, source->offsets, name, source->path, sizeof source->path) < 0)
         source->path[0] = 0;
     return 0;
 }
@@ -203,13 +159,14 @@ static void add_reason(struct text *out, const struct source_place *place, int e
     text_puts(out, ")\n");
 }
 
-static bool is_pseudo(const char *path)
+bool source_is_pseudo(const char *path)
 {
     size_t n = strlen(path);
     return n >= 2 && path[0] == '<' && path[n - 1] == '>';
 }
 
-int source_read_lines(const struct file_context *context, const char *path, int first, int last,
+/* Opens where the process finds its files, and reads. */
+static int read_there(const struct file_context *context, struct source_request *request,
                       struct text *out, int *n)
 {
     _cleanup_close_ int root = -1;
@@ -228,15 +185,26 @@ int source_read_lines(const struct file_context *context, const char *path, int 
         error = -errno;
     if (!error && !target_alive(context->target)) /* the two may be another process's */
         error = -ESRCH;
-    struct source_request request = {
-        .root = root,
-        .cwd = cwd,
-        .path = path,
-        .as = access_is_daemon(context->access, &opener->who) ? NULL : opener,
-        .first = first,
-        .last = last,
-    };
-    return error ? error : source_read(&request, out, n);
+    request->root = root;
+    request->cwd = cwd;
+    request->as = access_is_daemon(context->access, &opener->who) ? NULL : opener;
+    return error ? error : source_read(request, out, n);
+}
+
+int source_read_lines(const struct file_context *context, const char *path, int first, int last,
+                      struct text *out, int *n)
+{
+    struct source_request request = {.path = path, .first = first, .last = last};
+
+    return read_there(context, &request, out, n);
+}
+
+int source_read_whole(const struct file_context *context, const char *path, struct text *out)
+{
+    struct source_request request = {.path = path, .whole = true};
+    int n;
+
+    return read_there(context, &request, out, &n);
 }
 
 static void add_source(const struct file_context *context, const struct source_place *place,
@@ -251,7 +219,7 @@ static void add_source(const struct file_context *context, const struct source_p
         text_puts(out, "(no source: the file's name is unreadable)\n");
         return;
     }
-    if (is_pseudo(place->path)) {
+    if (source_is_pseudo(place->path)) {
         text_printf(out, "(no source: %s is no file)\n", place->file);
         return;
     }

@@ -16,10 +16,14 @@ struct source_place {
 void source_add(const struct file_context *context, const struct source_place *place,
                 struct text *out);
 
+/* Whether it is a name such as <string>, which no file has. */
+bool source_is_pseudo(const char *path);
 /* Reads lines of a file of the process as who opened the file here may, first to last of them, at
  * most SOURCE_LINES_MAX; *n: how many there were. Errors as source_read(). */
 int source_read_lines(const struct file_context *context, const char *path, int first, int last,
                       struct text *out, int *n);
+/* Reads all of one so. -EFBIG: it has more than SOURCE_TEXT_BYTES. */
+int source_read_whole(const struct file_context *context, const char *path, struct text *out);
 /* Adds a line of a source file. Tabs stay, since they matter in Python; whatever else could drive a
  * terminal is escaped. */
 void source_add_text(struct text *out, const char *line, size_t size);

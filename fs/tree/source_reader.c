@@ -5,6 +5,7 @@
 #include "fs/base/shares.h"
 #include "fs/base/worker.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -128,6 +129,19 @@ static int read_lines(const struct source_request *request, int fd, struct lines
     return -EFBIG;
 }
 
+static int read_whole(int fd, struct lines *lines)
+{
+    static_assert(sizeof lines->bytes > SOURCE_TEXT_BYTES, "a byte more tells");
+
+    while (lines->size <= SOURCE_TEXT_BYTES) {
+        ssize_t n = read(fd, lines->bytes + lines->size, SOURCE_TEXT_BYTES + 1 - lines->size);
+        if (n <= 0)
+            return n < 0 ? -errno : 0;
+        lines->size += (size_t)n;
+    }
+    return -EFBIG;
+}
+
 static _Noreturn void child(const struct source_request *request, int out)
 {
     static struct lines lines;
@@ -147,7 +161,9 @@ static _Noreturn void child(const struct source_request *request, int out)
     answer.error = request->as ? drop_rights(request->as) : 0;
     if (!answer.error) {
         int fd = open_file(&mine);
-        answer.error = fd < 0 ? fd : read_lines(&mine, fd, &lines);
+        answer.error = fd < 0       ? fd
+                       : mine.whole ? read_whole(fd, &lines)
+                                    : read_lines(&mine, fd, &lines);
     }
     answer.lines = lines.n;
     if (write(0, &answer, sizeof answer) == sizeof answer && !answer.error)
@@ -265,8 +281,8 @@ int source_read(const struct source_request *request, struct text *out, int *lin
 
     if (!buf)
         return -ENOMEM;
-    if (request->first < 1 || request->last < request->first ||
-        request->last - request->first >= SOURCE_LINES_MAX ||
+    if ((!request->whole && (request->first < 1 || request->last < request->first ||
+                             request->last - request->first >= SOURCE_LINES_MAX)) ||
         (request->as &&
          (request->as->who.fsuid == (uid_t)-1 || request->as->who.fsgid == (gid_t)-1)))
         return -EINVAL;

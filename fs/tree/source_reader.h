@@ -10,11 +10,13 @@
 #include "fs/access/credentials.h"
 #include "fs/base/text.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #define SOURCE_LINES_MAX 4096         /* of one reading */
 #define SOURCE_LINE_BYTES 512         /* of one line; the rest of it is cut */
+#define SOURCE_TEXT_BYTES (2u << 20)  /* of a file that is read as a whole */
 #define SOURCE_FILE_BYTES (16u << 20) /* looked through for the lines */
 #define SOURCE_DEADLINE_MS 2000
 /* Children at once, of one user and for root alone; those that a file system doesn't let die count
@@ -28,11 +30,13 @@ struct source_request {
     int root, cwd;                /* O_PATH descriptors of /proc/PID/root and /proc/PID/cwd */
     const char *path;             /* relative to cwd, if it does not begin with / */
     const struct credentials *as; /* whose rights count; NULL: the daemon's own */
-    int first, last;              /* lines, from 1 */
+    bool whole;                   /* all of it, as it is; else ... */
+    int first, last;              /* ... these lines, from 1 */
 };
 
 /* Adds lines first to last as they are, each with a newline, as many as there are. *lines: how
- * many that was. -ENOENT, -EACCES, ...: as openat2(2) and read(2); -EPERM: the daemon can't take
- * on these rights; -EINVAL: not a regular file; -EFBIG: the lines are beyond SOURCE_FILE_BYTES;
- * -ETIMEDOUT; -EDQUOT: there are too many children; -ENOMEM, -EAGAIN: no child. */
+ * many that was; of a file as a whole 0. -ENOENT, -EACCES, ...: as openat2(2) and read(2); -EPERM:
+ * the daemon can't take on these rights; -EINVAL: not a regular file; -EFBIG: the lines are beyond
+ * SOURCE_FILE_BYTES, or the whole of it is larger than SOURCE_TEXT_BYTES; -ETIMEDOUT; -EDQUOT:
+ * there are too many children; -ENOMEM, -EAGAIN: no child. */
 int source_read(const struct source_request *request, struct text *out, int *lines);

@@ -69,6 +69,7 @@ class Seen:
     def __init__(self, top, version):
         files = ["backtrace", "stacks.folded", "stacks.python.folded", "globals/__main__"]
         files += [str(path.relative_to(top)) for name in ("locals", "source") for path in (top / "threads").rglob(name)]
+        files += [str(path.relative_to(top)) for path in (top / "sources").iterdir() if path.name.endswith("!os.py")]
         if version >= (3, 12):
             files.append("tasks")
         self.texts = {file: without_times((top / file).read_text()) for file in files}

@@ -82,6 +82,10 @@ class Debugged:
         text = (self.directory / "breakpoints").read_text()
         return [line for line in text.splitlines() if not line.startswith("#")]
 
+    def asked_for(self):
+        """Of these, what the editor wants; the program's own breakpoint() always stops."""
+        return [line for line in self.lines() if "stop for 7d breakpoint()" not in line]
+
 
 @pytest.fixture
 def debugged(probe, python):
@@ -146,10 +150,10 @@ def test_breakpoints_while_held(debugged):
     again, more = editor.set(debugged.file, [BODY, RETURN])
     assert again == first and more["line"] == RETURN and debugged.held() == str(thread)
     assert editor.set(debugged.file, []) == [] and debugged.held() == str(thread)
-    assert f":{BODY}" in debugged.lines()[0] and len(debugged.lines()) == 1  # which holds it
+    assert f":{BODY}" in debugged.asked_for()[0] and len(debugged.asked_for()) == 1  # which holds it
     editor.ask("continue", threadId=thread)
     debugged.target.expect("5")
-    eventually(lambda: debugged.lines() == [], what="the line's end")
+    eventually(lambda: debugged.asked_for() == [], what="the line's end")
     assert [event["event"] for event in editor.events if event["event"] == "stopped"] == []
 
 
@@ -209,6 +213,7 @@ def test_exceptions(debugged):
             assert (event["reason"], event["text"], event["description"]) == ("exception", "KeyError", "3")
             info = editor.ask("exceptionInfo", threadId=event["threadId"])
             assert (info["exceptionId"], info["breakMode"], info["details"]["message"]) == ("KeyError", "always", "3")
+            assert info["details"]["source"] == debugged.file
             assert editor.frame(event["threadId"])["name"] == "fail"
             editor.ask("continue", threadId=event["threadId"])
         debugged.target.expect("3")
@@ -408,7 +413,7 @@ def test_held_before(debugged):
     assert editor.frame(debugged.pid)["line"] == RETURN
     editor.ask("disconnect")
     assert not any(event["event"] == "stopped" for event in editor.events)
-    assert debugged.held() == str(debugged.pid) and len(debugged.lines()) == 1
+    assert debugged.held() == str(debugged.pid) and len(debugged.asked_for()) == 1
     (debugged.directory / "breakpoints").write_text("\n")
     debugged.target.expect("7")
 
@@ -451,6 +456,26 @@ def test_killed(debugged, what):
         return debugged.target.close()
     (debugged.directory / "eval").write_text("done = True")
     return debugged.target.expect("7")
+
+
+def test_own_breakpoint(debugged):
+    """Of the program: it stops there as long as somebody debugs it, and its own hook is asked before and after."""
+    editor, call = debugged.editor, "[sys.__dict__.update(breakpointhook=lambda: 'hook'), breakpoint()][1]"
+    debugged.target.send(call)
+    debugged.target.expect("hook")
+    debugged.attach()
+    debugged.target.send("(lambda x: [breakpoint(), x][1])(3)")
+    event = editor.event("stopped")
+    assert event["reason"] == "breakpoint" and "hitBreakpointIds" not in event
+    frame = editor.frame(event["threadId"])
+    assert frame["name"] == "<lambda>" and editor.locals(frame["id"])[0]["x"]["value"] == "3"
+    number = re.match(r"\d+", debugged.lines()[0])[0]
+    (debugged.directory / "breakpoints").open("a").write(f"-{number}\n")  # somebody else takes it out
+    debugged.target.expect("3")
+    debugged.target.send("breakpoint()")
+    debugged.target.expect("hook")
+    editor.ask("disconnect")
+    assert not [one for one in editor.events if one["event"] == "breakpoint"]
 
 
 def test_pause(debugged):

@@ -6,7 +6,8 @@ import subprocess
 import pytest
 
 from dap import PROGRAM
-from interpreters import CACHE, patience
+from fetched import fetched
+from interpreters import patience
 from mount import REPOSITORY
 from test_dap import BODY, LEAF, RETURN, SOURCE, line_of
 
@@ -16,16 +17,11 @@ STEPS = ["begins", "stops", "looks", "evaluates", "changes", "completes", "steps
 
 @pytest.fixture(scope="module")
 def client():
-    """Where it lies; it is kept between runs."""
-    if not shutil.which("npm"):
-        pytest.skip("npm is not installed")
-    where = CACHE / "npm" / "testsupport"
-    if not (where / "node_modules" / PACKAGE).exists():
-        where.mkdir(parents=True, exist_ok=True)
-        run = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", where,
-                              f"{PACKAGE}@1.68.0"], capture_output=True, text=True, timeout=patience(120))
-        if run.returncode:
-            pytest.skip(f"{PACKAGE}: npm: {(run.stderr.strip().splitlines() or ['failed'])[0]}")
+    if not shutil.which("node"):
+        pytest.skip("node is not installed")
+    where = fetched("testsupport-1.68.0", f"node_modules/{PACKAGE}/package.json",
+                    ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", ".",
+                     f"{PACKAGE}@1.68.0"])
     return where / "node_modules" / PACKAGE
 
 

@@ -199,6 +199,17 @@ def test_a_rank_in_another_collective(probe, ranks):
                         of_all["rank 3 (1)"])
     assert re.match(r"in barrier( for \S+ s)?, by evaluate", of_other["rank 3 (1)"])
     assert re.match(r"in all_reduce float32\[1, 4\] of group 0\b", of_other["ranks 0-2 (3)"])
+    # who waits in what PyTorch has counted last has its number, unless that one was begun by somebody else
+    reply(probe.path / "jobs" / job / "ctl", "on 0 record collectives on\n")
+    in_one = r"in all_reduce{} float32\[1, 4\]"
+
+    def of_rank_0(number):
+        return next((what for group, said in collectives(probe, job).items() if group.startswith("group 0 ")
+                     for who, what in said.items() if who.startswith("rank") and "0" in who
+                     and re.match(in_one.format(number), what)), None)
+    eventually(lambda: of_rank_0(r" #\d+"), what="its number")
+    reply(probe.path / "jobs" / job / "eval", "on 0\nopen = dist.all_reduce(torch.ones(2), async_op=True)\n")
+    assert of_rank_0("") and not of_rank_0(r" #\d+")
 
 
 def test_ranks_whose_collectives_no_python_calls(probe, ranks):

@@ -21,7 +21,7 @@ from sql import FUNCTIONS, SCHEMA
 ROOT = {"help", "self", "by-rank", "jobs", "all", "exited"}
 PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtrace.python", "stacks.folded",
            "stacks.python.folded", "tasks", "locks", "tables",
-           "errors", "events", "exceptions.top", "globals", "heap", "profile", "threads",
+           "errors", "events", "exceptions.top", "globals", "heap", "profile", "sources", "threads",
            "top"}  # and crash, where there was one
 ALL = {"backtrace", "backtrace.python", "breakpoints", "collectives", "ctl", "eval", "events", "metrics", "profile",
        "query", "stacks.folded", "stacks.python.folded", "tables", "top"}

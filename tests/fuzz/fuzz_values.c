@@ -209,11 +209,21 @@ static int show_local(void *arg, const struct local *local)
 static int show_child(void *arg, const struct child *child)
 {
     struct showing *showing = arg;
+    const struct offsets *offsets = &world.image.offsets;
+    uint64_t object = stackref_object(offsets, child->reference), length;
+    char path[64];
 
-    if (!child->reference || strpbrk(child->step, "\n\t") || ++showing->n > 4 * LOCALS_MAX)
+    if (!child->reference || strpbrk(child->step, "\n\t") || ++showing->n > 4 * LOCALS_MAX ||
+        (child->key && (!*child->key || strpbrk(child->key, "\n\t"))))
         abort();
     text_clear(showing->out);
-    (void)value_add_stackref(showing->view, &world.image.offsets, child->reference, showing->out);
+    (void)value_type_stackref(showing->view, offsets, child->reference, showing->out);
+    if (object)
+        (void)value_length(showing->view, offsets, object, &length);
+    if (object && str_file_name(showing->view, offsets, object, path, sizeof path) == 0 &&
+        strlen(path) >= sizeof path)
+        abort();
+    (void)value_add_stackref(showing->view, offsets, child->reference, showing->out);
     return showing->n > 64;
 }
 

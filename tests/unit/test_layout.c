@@ -55,6 +55,7 @@ static void is_sound(const struct entry *entry)
 static const char *const read_by_daemon[] = {
     "<pid>/locks",                               /* whoever is at the other ends */
     "<pid>/threads/<tid>/frames/<depth>/source", /* with the rights of who reads it */
+    "<pid>/sources/",                            /* so, too */
     "<pid>/top",
     "<pid>/profile/", /* what it samples */
     "<pid>/exceptions.top",

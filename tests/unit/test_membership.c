@@ -56,6 +56,8 @@ static void test_others(void)
     CHECK_INT(PARSED("PMI_RANK=1\0PMI_SIZE=2").world, 2);
     CHECK_STR(PARSED("PMI_RANK=1\0PMI_SIZE=2").launcher, "pmi");
     CHECK_STR(PARSED("RANK=0\0RAY_JOB_ID=01000000").launcher, "ray");
+    CHECK_STR(PARSED("RAY_JOB_ID=01000000\0HOME=/").launcher, "ray");
+    CHECK_STR(PARSED("SLURM_STEP_ID=3\0HOME=/").launcher, "");
     CHECK_STR(PARSED("RANK=0\0PROBING_DP_RANK=2\0PROBING_TP_RANK=0").role, "dp=2,tp=0");
 }
 

@@ -2,6 +2,9 @@
 
 import {h} from '/dom.js';
 
+// The name that a file has in sources/.
+export const nameOf = file => file.replaceAll('!', '\\x21').replaceAll('/', '!');
+
 // The lines of the file `source`: [{number, text, here}]; its first line says of what it is.
 export function linesOf(text) {
     const found = [];

@@ -50,13 +50,15 @@ bool pool_begins(const uint8_t *header, uint32_t size, uint64_t addr)
            load32(header + ARENA_INDEX) < ARENA_INDEX_MAX && (!free || free - addr < size);
 }
 
+uint32_t pool_block(const uint8_t *header) { return (load32(header + SIZE_INDEX) + 1) * POOL_UNIT; }
+
 bool pool_parse(const uint8_t *data, uint32_t size, uint64_t addr, struct pool *out)
 {
     if (!pool_begins(data, size, addr))
         return false;
     *out = (struct pool){
         .data = data,
-        .block = (load32(data + SIZE_INDEX) + 1) * POOL_UNIT,
+        .block = pool_block(data),
         .end = load32(data + NEXT_OFFSET),
         .used = load32(data + COUNT),
     };

@@ -31,6 +31,8 @@ static inline uint32_t pool_size(uint32_t version)
 /* Whether the header at addr, POOL_HEADER bytes, is that of a pool of `size` bytes with a block in
  * use: no other memory looks like one. */
 bool pool_begins(const uint8_t *header, uint32_t size, uint64_t addr);
+/* Bytes of a block of a pool whose header that is. */
+uint32_t pool_block(const uint8_t *header);
 /* Whether the copy of `size` bytes at addr is a pool with a block in use, and which are. */
 bool pool_parse(const uint8_t *data, uint32_t size, uint64_t addr, struct pool *out);
 

@@ -24,6 +24,7 @@ struct scanner {
     uint64_t pages[PAGES];
     struct memory_range ranges[PAGES];
     uint8_t heads[PAGES][SCAN_HEAD];
+    bool filled[PAGES]; /* what an earlier piece had there is still in data; else it is 0 */
 };
 
 static bool is_anonymous(const struct mapping *m)
@@ -90,8 +91,9 @@ static size_t plan_ranges(struct scanner *scanner, uint64_t addr, size_t n)
         else if (there)
             scanner->ranges[ranges++] =
                 (struct memory_range){addr + i * PAGE, scanner->data + i * PAGE, PAGE};
-        else
+        else if (scanner->filled[i])
             memset(scanner->data + i * PAGE, 0, PAGE);
+        scanner->filled[i] = there;
         if (!there && scanner->pages[i] & PAGE_SWAPPED)
             scanner->scan->swapped += PAGE;
         runs = there;
@@ -176,8 +178,8 @@ static int run(struct scanner *scanner, scan_visit *visit, void *arg)
 
 int scan_run(struct scan *scan, scan_visit *visit, void *arg)
 {
-    _cleanup_free_ struct scanner *scanner = malloc(sizeof *scanner);
-    _cleanup_free_ uint8_t *data = malloc(SCAN_PIECE);
+    _cleanup_free_ struct scanner *scanner = calloc(1, sizeof *scanner);
+    _cleanup_free_ uint8_t *data = calloc(1, SCAN_PIECE);
     uint64_t start = monotonic_ns();
 
     if (!scanner || !data)

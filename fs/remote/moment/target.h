@@ -31,10 +31,11 @@ struct target_kept {
     void (*free)(struct target_kept *kept);
 };
 enum target_keeper {
-    KEPT_BY_LINK,   /* of its agent */
-    KEPT_BY_SINCE,  /* since when its threads stand */
-    KEPT_BY_HEAP,   /* censuses to compare with */
-    KEPT_BY_STATUS, /* why it can't go on */
+    KEPT_BY_LINK,    /* of its agent */
+    KEPT_BY_SINCE,   /* since when its threads stand */
+    KEPT_BY_HEAP,    /* censuses to compare with */
+    KEPT_BY_STATUS,  /* why it can't go on */
+    KEPT_BY_SOURCES, /* where its code comes from */
     TARGET_KEEPERS,
 };
 

@@ -100,6 +100,11 @@ int str_read(struct view *view, const struct offsets *offsets, uint64_t object,
  * longer, else 0, or -errno. */
 int str_decode(struct view *view, const struct offsets *offsets, uint64_t object, size_t max,
                struct text *out);
+/* Copies the str as a name of a file, as the target's file system knows it: UTF-8, with other bytes
+ * as lone surrogates (PEP 383). -ENAMETOOLONG: not within cap bytes, to which 4 may have to be
+ * spare; -EINVAL: it is no str, or none that a file may be called. */
+int str_file_name(struct view *view, const struct offsets *offsets, uint64_t object, char *path,
+                  size_t cap);
 /* Whether it is a str that holds this ASCII text. */
 bool str_equals(struct view *view, const struct offsets *offsets, uint64_t object,
                 const char *text);

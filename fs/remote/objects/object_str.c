@@ -82,6 +82,48 @@ int str_decode(struct view *view, const struct offsets *offsets, uint64_t object
     return n < data.length;
 }
 
+int str_file_name(struct view *view, const struct offsets *offsets, uint64_t name, char *path,
+                  size_t cap)
+{
+    struct str_data data;
+    size_t n = 0;
+
+    int r = str_read(view, offsets, name, &data);
+    if (r < 0)
+        return r;
+    if (data.length >= cap)
+        return -ENAMETOOLONG;
+    const uint8_t *p = view_read(view, data.addr, (uint32_t)data.length * data.width);
+    if (data.length && !p)
+        return -EFAULT;
+    for (uint64_t i = 0; i < data.length; i++, p += data.width) {
+        uint32_t c = data.width == 1 ? *p : data.width == 2 ? load16(p) : load32(p);
+        if (n + 5 > cap)
+            return -ENAMETOOLONG;
+        if (c == 0 || c > 0x10ffff) {
+            return -EINVAL;
+        } else if (c < 0x80) {
+            path[n++] = (char)c;
+        } else if (c < 0x800) {
+            path[n++] = (char)(0xc0 | c >> 6);
+            path[n++] = (char)(0x80 | (c & 63));
+        } else if (c >= 0xdc80 && c < 0xdd00) {
+            path[n++] = (char)(c & 0xff);
+        } else if (c < 0x10000) {
+            path[n++] = (char)(0xe0 | c >> 12);
+            path[n++] = (char)(0x80 | (c >> 6 & 63));
+            path[n++] = (char)(0x80 | (c & 63));
+        } else {
+            path[n++] = (char)(0xf0 | c >> 18);
+            path[n++] = (char)(0x80 | (c >> 12 & 63));
+            path[n++] = (char)(0x80 | (c >> 6 & 63));
+            path[n++] = (char)(0x80 | (c & 63));
+        }
+    }
+    path[n] = 0;
+    return 0;
+}
+
 bool str_equals(struct view *view, const struct offsets *offsets, uint64_t object, const char *text)
 {
     struct str_data data;

@@ -73,18 +73,23 @@ struct bases {
     const struct offsets *offsets;
 };
 
-static int is_base(void *arg, uint64_t type)
+bool tensor_is_base(struct view *view, const struct offsets *offsets, uint64_t type)
 {
-    const struct bases *b = arg;
     char name[NAME_MAX_];
     uint64_t flags, addr;
 
     /* a static type, whose name no Python code can forge */
-    return object_field(b->view, type, b->offsets->type_flags, &flags) &&
-           !(flags & TPFLAGS_HEAPTYPE) &&
-           object_field(b->view, type, b->offsets->type_name, &addr) &&
-           cstring_read(b->view, addr, name, sizeof name) &&
+    return object_field(view, type, offsets->type_flags, &flags) && !(flags & TPFLAGS_HEAPTYPE) &&
+           object_field(view, type, offsets->type_name, &addr) &&
+           cstring_read(view, addr, name, sizeof name) &&
            (!strcmp(name, "torch._C._TensorBase") || !strcmp(name, "torch._C.TensorBase"));
+}
+
+static int is_base(void *arg, uint64_t type)
+{
+    const struct bases *b = arg;
+
+    return tensor_is_base(b->view, b->offsets, type);
 }
 
 bool tensor_is_type(struct view *view, const struct offsets *offsets, uint64_t type)

@@ -58,6 +58,8 @@ struct tensor {
     bool has_node;       /* what computed it is kept, for its gradient: grad_fn */
 };
 
+/* Whether a type is the base of all tensors' types. */
+bool tensor_is_base(struct view *view, const struct offsets *offsets, uint64_t type);
 /* Whether a type is torch.Tensor or a class derived from it. */
 bool tensor_is_type(struct view *view, const struct offsets *offsets, uint64_t type);
 /* Reads what a tensor is, not its values. -EINVAL: the object is no tensor, or none that is laid

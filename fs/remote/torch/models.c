@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/load.h"
+#include "fs/base/addresses.h"
 #include "fs/base/array.h"
 #include "fs/remote/heap/block.h"
 #include "fs/remote/heap/pool.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #define TRIES 16      /* of a thing that changes while it is read */
+#define SMALLEST 48   /* bytes of PyGC_Head, PyObject and the reference of a dict, in a block */
 #define DEPTH_MAX 256 /* of modules in modules */
 #define NONE UINT32_MAX
 
@@ -41,6 +43,7 @@ struct finding {
     struct block_types types;
     uint8_t *kinds; /* enum kind, of each of types.items */
     size_t kinds_alloc;
+    struct addresses bases; /* enum kind, of each type that is one's base */
     struct view *view;
 
     struct node *nodes; /* by address */
@@ -56,30 +59,50 @@ struct finding {
 
 /* ---- what there is ---- */
 
-static int is_kind(void *arg, uint64_t type)
+static enum kind read_base(struct finding *f, uint64_t type)
 {
-    struct finding *f = arg;
     _cleanup_(text_deinit) struct text name = TEXT_INIT;
 
+    if (tensor_is_base(f->types.view, f->offsets, type))
+        return KIND_TENSOR;
     if (type_add_name(f->types.view, f->offsets, type, &name) < 0 || !name.data)
-        return 0;
+        return KIND_OTHER;
     return !strcmp(name.data, "torch.nn.modules.module.Module")    ? KIND_MODULE
            : !strcmp(name.data, "torch.optim.optimizer.Optimizer") ? KIND_OPTIMIZER
-                                                                   : 0;
+                                                                   : KIND_OTHER;
+}
+
+struct bases {
+    struct finding *finding;
+    enum kind kind; /* so far */
+};
+
+/* Bases are those of many types: each is read once. */
+static int visit_base(void *arg, uint64_t type)
+{
+    struct bases *bases = arg;
+    struct finding *f = bases->finding;
+    uint32_t known = addresses_find(&f->bases, type);
+    enum kind kind = known == ADDRESSES_NONE ? read_base(f, type) : (enum kind)known;
+
+    if (known == ADDRESSES_NONE && type)
+        (void)addresses_set(&f->bases, type, kind);
+    if (kind == KIND_TENSOR || bases->kind == KIND_OTHER)
+        bases->kind = kind;
+    return 0;
 }
 
 static enum kind classify(struct finding *f, uint64_t type)
 {
+    struct bases bases = {f, KIND_OTHER};
     uint64_t mro, n;
 
     view_reset(f->types.view);
-    if (tensor_is_type(f->types.view, f->offsets, type))
-        return KIND_TENSOR;
     if (!object_field(f->types.view, type, f->offsets->type_mro, &mro) || !mro ||
-        tuple_size(f->types.view, f->offsets, mro, &n) < 0 || n > MRO_MAX)
+        tuple_size(f->types.view, f->offsets, mro, &n) < 0 || n > MRO_MAX ||
+        tuple_iterate(f->types.view, f->offsets, mro, visit_base, &bases, NULL) < 0)
         return KIND_OTHER;
-    int r = tuple_iterate(f->types.view, f->offsets, mro, is_kind, f, NULL);
-    return r > 0 ? (enum kind)r : KIND_OTHER;
+    return bases.kind;
 }
 
 static enum kind kind_of(struct finding *f, uint32_t type)
@@ -160,13 +183,20 @@ static int take_pools(void *arg, const uint8_t *data, size_t size, uint64_t addr
     return r;
 }
 
+/* Whether modules, tensors or optimizers may be in a pool: the collector knows them, and they have
+ * a dict, or are larger. */
+static bool may_have_them(const uint8_t *header, uint32_t size, uint64_t addr)
+{
+    return pool_begins(header, size, addr) && pool_block(header) >= SMALLEST;
+}
+
 static int find_objects(struct finding *f)
 {
     struct scan scan = {
         .target = f->target,
         .unwanted = f->models->unwanted,
         .unwanted_arg = f->models->unwanted_arg,
-        .begins = pool_begins,
+        .begins = may_have_them,
         .step = pool_size(f->offsets->version),
     };
 
@@ -701,6 +731,7 @@ static void finding_deinit(struct finding *f)
     free(f->held);
     free(f->optimizers);
     free(f->kinds);
+    addresses_deinit(&f->bases);
     view_free(f->view);
     block_types_deinit(&f->types);
 }

@@ -2,7 +2,7 @@
 
 import {base, button, empty, h, show, table, tick, words} from '/dom.js';
 import {follow, query, readIfThere, write, writeHere} from '/probe.js';
-import {code, linesOf} from '/source.js';
+import {code, linesOf, nameOf} from '/source.js';
 import {variables} from '/values.js';
 import {lineOf} from '/views/events.js';
 import {STACKS, tell, threadsOf, VERBS} from '/views/stacks.js';
@@ -43,7 +43,8 @@ export async function debug(root, {directory, signal, every, link}) {
         return breakpoints(id == null ? `${stays ? '' : 'here '}stop ${/\s/.test(file) ? JSON.stringify(file) : file}:${number}` : `-${id}`);
     };
     const show_whole = () => act(async () => {
-        const text = await write(`${directory}/eval`, `print(''.join(__import__('linecache').getlines(${JSON.stringify(file)})), end='')\n`, {signal});
+        const text = await readIfThere(`${directory}/sources/${nameOf(file)}`, signal) ||
+            await write(`${directory}/eval`, `print(''.join(__import__('linecache').getlines(${JSON.stringify(file)})), end='')\n`, {signal});
         whole = {file, lines: text.split('\n').map((one, i) => ({number: i + 1, text: one, here: false}))};
     });
 
@@ -109,7 +110,7 @@ export async function debug(root, {directory, signal, every, link}) {
         source.dataset.at = `${file}:${frame.lineno}`;
         const scrolled = source.querySelector('.source')?.scrollTop;
         show(source, h('div', {class: 'row'}, h('b', {class: 'mono'}, `${base(file)}:${frame.lineno}`), whole_ ? null :
-            button('whole file', show_whole, {'data-key': 'whole', title: 'asks the process for it, by its linecache'})),
+            button('whole file', show_whole, {'data-key': 'whole', title: 'where nobody else has it, asks the process, by its linecache'})),
         whole_ || near.length ? code(whole_ ?? near, {marked, toggle}) : empty('The source of this frame is not to be had from outside. “whole file” asks the process.'));
         const panel = source.querySelector('.source');
         if (panel && before === source.dataset.at)

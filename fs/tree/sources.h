@@ -1,0 +1,6 @@
+/* The names of sources/. */
+#pragma once
+
+#include "fs/tree/names.h"
+
+extern const struct naming source_names;
