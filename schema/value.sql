@@ -7,7 +7,7 @@
 -- source: passive
 CREATE TABLE value(
     position INTEGER,           -- from 0, in the order of repr(): items, then attributes
-    name TEXT,                  -- of an attribute; else [N], [KEY], or what repr() would say of a key that no path can name
+    name TEXT,                  -- of an attribute; else [N], [KEY], or what a path can't be written with: a key's repr()
     type TEXT,                  -- its type, as in module.Type
     value TEXT,                 -- what repr() would say, as far as that can be known without running code
     length INTEGER,             -- what len() would say of a builtin container, str or bytes; NULL: it is something else

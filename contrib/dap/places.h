@@ -16,7 +16,8 @@ enum place_kind {
     PLACE_NOTHING, /* a native frame */
     PLACE_LOCALS,  /* of the frame */
     PLACE_GLOBALS, /* of its module */
-    PLACE_VALUE,   /* what `path` leads to in it */
+    PLACE_HELD,    /* what `path`, of value() in SQL, leads to in it: read from outside */
+    PLACE_VALUE,   /* what the expression `path` gives in it */
     PLACE_TARGET,  /* line `depth` of the source `path`, to jump to */
     PLACE_SHOWN,   /* what the expression `path` gave: `rows` are its children, as shown.py has them
                     */

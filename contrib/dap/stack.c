@@ -185,7 +185,7 @@ json_t *stack_exception(struct session *session, const json_t *arguments, char *
 /* ---- source ---- */
 
 /* Reads a source as the process finds it on its disk; NULL: it doesn't. */
-static json_t *read_source(const struct session *session, const char *name)
+static json_t *read_from_disk(const struct session *session, const char *name)
 {
     _cleanup_free_ char *path = NULL, *content = NULL;
     size_t room = 0;
@@ -199,6 +199,25 @@ static json_t *read_source(const struct session *session, const char *name)
     return n < 0 ? NULL : text_of(content, (size_t)n);
 }
 
+/* Reads it from sources/, where it is called by its path, with ! for /: of code that lies in no
+ * file the process's linecache may have it. NULL: *reply has the words. */
+static json_t *read_from_process(struct session *session, const char *name, struct reply *reply)
+{
+    _cleanup_free_ char *file = malloc(4 * strlen(name) + 1);
+    char *to = file;
+
+    if (!file)
+        return NULL;
+    for (; *name; name++)
+        if (*name == '!')
+            to = stpcpy(to, "\\x21");
+        else
+            *to++ = *name == '/' ? '!' : *name;
+    *to = 0;
+    files_read(&session->files, reply, "sources/%s", file);
+    return reply->error ? NULL : text_of(reply->text, reply->size);
+}
+
 json_t *stack_source(struct session *session, const json_t *arguments, char **why)
 {
     const json_t *of = json_object_get(arguments, "source");
@@ -206,7 +225,11 @@ json_t *stack_source(struct session *session, const json_t *arguments, char **wh
     _cleanup_free_ char *name =
         paths_numbered(&session->paths,
                        number ? number : member_number(arguments, "sourceReference"));
-    json_t *content = name ? read_source(session, name) : NULL;
+    _cleanup_reply_ struct reply reply = {0};
+    json_t *content = name ? read_from_disk(session, name) : NULL;
+
+    if (name && !content)
+        content = read_from_process(session, name, &reply);
 
     if (!name)
         return request_fail(why, "that source isn't known");

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdarg.h>
 
+#define HELD_MAX 1000    /* children of a value in one answer */
 #define SEPARATOR '\x1e' /* shown.py */
 
 static const char *const helpers[] = {[HELPER_SHOWN] =
@@ -233,23 +234,17 @@ static bool is_leaf(const char *type)
     return false;
 }
 
-/* From outside: no code runs for it. */
-static json_t *locals(struct session *session, const struct place *place, char **why)
+/* What an exception's frame bound. */
+static json_t *crash_locals(struct session *session, const struct place *place, char **why)
 {
     _cleanup_reply_ struct reply reply = {0};
-    json_t *rows, *found = json_array(), *row;
+    json_t *found = json_array(), *row;
     size_t i;
 
-    if (place->crash)
-        rows = files_query(&session->files, &reply,
-                           "SELECT name, '' AS type, value FROM crash WHERE crash = %lld AND depth "
-                           "= %d AND kind = 'local' AND name NOT NULL",
-                           (long long)place->crash, place->depth);
-    else
-        rows = files_query(&session->files, &reply,
-                           "SELECT name, type, value FROM locals WHERE tid = %d AND depth = %d AND "
-                           "name NOT NULL",
-                           (int)place->tid, place->depth);
+    json_t *rows = files_query(&session->files, &reply,
+                               "SELECT name, value FROM crash WHERE crash = %lld AND depth = %d "
+                               "AND kind = 'local' AND name NOT NULL",
+                               (long long)place->crash, place->depth);
     if (!rows) {
         json_decref(found);
         return request_fail_by(&reply, why);
@@ -257,14 +252,125 @@ static json_t *locals(struct session *session, const struct place *place, char *
     json_array_foreach(rows, i, row)
     {
         const char *name = member_words(row, "name");
-        bool opens = !is_leaf(member_words(row, "type"));
-        int64_t number = opens ? place_in(session, place, PLACE_VALUE, strdup(name), NULL) : 0;
+        int64_t number = place_in(session, place, PLACE_VALUE, strdup(name), NULL);
         json_array_append_new(found, json_pack("{sssssssIss}", "name", name, "value",
-                                               member_words(row, "value"), "type",
-                                               member_words(row, "type"), "variablesReference",
-                                               (json_int_t)number, "evaluateName", name));
+                                               member_words(row, "value"), "type", "",
+                                               "variablesReference", (json_int_t)number,
+                                               "evaluateName", name));
     }
     json_decref(rows);
+    return json_pack("{so}", "variables", found);
+}
+
+/* A text as a literal of SQL. */
+static char *quoted(const char *text)
+{
+    char *made = malloc(2 * strlen(text) + 3), *to = made;
+
+    if (!made)
+        return NULL;
+    *to++ = '\'';
+    for (; *text; text++) {
+        if (*text == '\'')
+            *to++ = '\'';
+        *to++ = *text;
+    }
+    *to++ = '\'';
+    *to = 0;
+    return made;
+}
+
+/* Whether a path of value() is an expression, too: it has no {N}. */
+static bool is_expression(const char *path)
+{
+    char quote = 0;
+
+    for (; *path; path++)
+        if (quote && *path == '\\' && path[1])
+            path++;
+        else if (quote)
+            quote = *path == quote ? 0 : quote;
+        else if (*path == '\'' || *path == '"')
+            quote = *path;
+        else if (*path == '{')
+            return false;
+    return true;
+}
+
+/* As names of children are: N, KEY or NAME. */
+static json_t *name_of(const json_t *row)
+{
+    const char *name = member_words(row, "name");
+    size_t size = strlen(name);
+
+    return size > 2 && name[0] == '[' && name[size - 1] == ']' &&
+                   strcmp(name, member_words(row, "path")) != 0
+               ? text_of(name + 1, size - 2)
+               : text_of(name, size);
+}
+
+static json_t *held_variable(struct session *session, const struct place *frame, const json_t *row,
+                             json_t *names)
+{
+    const char *type = member_words(row, "type"), *path = member_words(row, "path");
+    const json_t *length = json_object_get(row, "length");
+    json_int_t n = json_is_integer(length) ? json_integer_value(length) : -1;
+    json_t *variable = json_pack("{sosssssI}", "name", name_of(row), "value",
+                                 member_words(row, "value"), "type", type, "variablesReference",
+                                 (json_int_t)0);
+
+    if (!*path) { /* what isn't shown, in words */
+        json_object_set_new(variable, "name", json_string("..."));
+        return variable;
+    }
+    if (!is_leaf(type) && n)
+        json_object_set_new(variable, "variablesReference",
+                            json_integer(place_in(session, frame, PLACE_HELD, strdup(path), NULL)));
+    if (n > HELD_MAX && (!strcmp(type, "list") || !strcmp(type, "tuple")))
+        json_object_set_new(variable, "indexedVariables", json_integer(n));
+    if (is_expression(path)) {
+        json_object_set_new(variable, "evaluateName", json_string(path));
+        json_object_set_new(names, json_string_value(json_object_get(variable, "name")),
+                            json_string(path));
+    } else {
+        json_object_set_new(variable, "presentationHint",
+                            json_pack("{s[s]}", "attributes", "readOnly"));
+    }
+    return variable;
+}
+
+/* What a frame binds, or a value in it holds, from outside: no code runs for it. */
+static json_t *held(struct session *session, json_int_t number, const struct place *place,
+                    const json_t *arguments, char **why)
+{
+    _cleanup_reply_ struct reply reply = {0};
+    _cleanup_free_ char *path = quoted(place->path ? place->path : "");
+    json_int_t first = member_number(arguments, "start"), count = member_number(arguments, "count");
+    bool pages = count > 0 && count <= HELD_MAX;
+    json_t *found = json_array(), *names = json_object(), *row;
+    size_t i;
+
+    json_t *rows = path ? files_query(&session->files, &reply,
+                                      "SELECT name, type, value, length, path FROM value(%d, %d, "
+                                      "%s) WHERE position >= %lld LIMIT %lld",
+                                      (int)place->tid, place->depth, path,
+                                      (long long)(first < 0 ? 0 : first),
+                                      (long long)(pages ? count : HELD_MAX + 1))
+                        : NULL;
+    if (!rows) {
+        json_decref(found);
+        json_decref(names);
+        return request_fail_by(&reply, why);
+    }
+    json_array_foreach(rows, i, row) if (i < HELD_MAX)
+        json_array_append_new(found, held_variable(session, place, row, names));
+    if (!pages && json_array_size(rows) > HELD_MAX)
+        json_array_append_new(found,
+                              json_pack("{sssssI}", "name", "...", "value",
+                                        "there are more: ask for a part of it, as in x[1000:1100]",
+                                        "variablesReference", (json_int_t)0));
+    json_decref(rows);
+    places_name(&session->places, number, names);
     return json_pack("{so}", "variables", found);
 }
 
@@ -292,8 +398,10 @@ json_t *values_variables(struct session *session, const json_t *arguments, char 
 
     if (!places_find(&session->places, number, &place))
         return request_fail(why, "that value isn't known any more: its thread has gone on");
-    if (place.kind == PLACE_LOCALS)
-        return locals(session, &place, why);
+    if (place.kind == PLACE_LOCALS && place.crash)
+        return crash_locals(session, &place, why);
+    if (place.kind == PLACE_LOCALS || place.kind == PLACE_HELD)
+        return held(session, number, &place, arguments, why);
     return place.kind == PLACE_SHOWN ? shown_children(session, number, &place)
                                      : children(session, number, &place, why);
 }

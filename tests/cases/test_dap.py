@@ -382,6 +382,48 @@ def test_evaluate(debugged):
     assert editor.evaluate("len(sys.argv)")["result"] == "1"  # in no frame
 
 
+MADE = """class Loud:
+    def __repr__(self):
+        raise SystemExit("repr was called")
+
+def made(x):
+    many, kept = list(range(3000)), [Loud(), {"it's": (1, 2), (3, 4): [5]}]
+    return leaf(x)
+"""
+
+
+def test_what_no_code_runs_for(debugged):
+    """Values are opened from outside, in parts, and text that lies in no file is shown."""
+    editor = debugged.editor
+    debugged.attach(LEAF)
+    entry = f"{{'<made!>': (1, None, {MADE!r}.splitlines(True), '')}}"
+    debugged.target.send(f"[__import__('linecache').cache.update({entry}), "
+                         f"exec(compile({MADE!r}, '<made!>', 'exec'), globals()), made(2)][2]")
+    frame = next(one for one in editor.frames(editor.stopped("breakpoint")) if one["name"] == "made")
+    number = frame["source"]["sourceReference"]
+    assert editor.ask("source", source=frame["source"], sourceReference=number)["content"] == MADE
+    variables, _ = editor.locals(frame["id"])
+    many, kept = variables["many"], variables["kept"]["variablesReference"]
+    assert many["indexedVariables"] == 3000
+    shown = editor.ask("variables", variablesReference=many["variablesReference"])["variables"]
+    assert [one["name"] for one in shown] == [*map(str, range(1000)), "..."]
+    part = editor.ask("variables", variablesReference=many["variablesReference"], start=2990, count=5)["variables"]
+    assert [(one["name"], one["value"]) for one in part] == [(str(n), str(n)) for n in range(2990, 2995)]
+    assert part[0]["evaluateName"] == "many[2990]"
+    shown = editor.variables(kept)
+    assert shown["0"]["value"].startswith("<__main__.Loud object at ")
+    inner = editor.variables(shown["1"]["variablesReference"])
+    assert {name: one["value"] for name, one in inner.items()} == {'"it\'s"': "(1, 2)", "(3, 4)": "[5]"}
+    assert editor.variables(inner["(3, 4)"]["variablesReference"])["0"]["value"] == "5"
+    assert "evaluateName" not in inner["(3, 4)"]
+    assert "no expression" in editor.refused("setVariable", variablesReference=shown["1"]["variablesReference"],
+                                             name="(3, 4)", value="1")
+    editor.ask("setVariable", variablesReference=kept, name="1", value="7")
+    assert editor.variables(kept)["1"]["value"] == "7"
+    editor.ask("continue", threadId=debugged.pid)
+    debugged.target.expect("4")
+
+
 def test_cancel(debugged):
     """What takes long holds up nobody who looks, and can be ended."""
     editor = debugged.editor

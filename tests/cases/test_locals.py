@@ -536,7 +536,7 @@ def test_one_level_of_a_value(probe, python):
         said = [f"{row['path']} = {row['value']}" for row in rows]
         assert said == ask(path) or not rows and ask(path)[0].startswith(f"{path} = "), path
         assert [int(row["position"]) for row in rows] == list(range(len(rows)))
-    assert [row["name"] for row in select("node")] == ["kids", "été", "{2}"]
+    assert [row["name"] for row in select("node")] == ["kids", "été", "no name"]
     assert [row["name"] for row in select("keys")][6:9] == ["[True]", "(1, 2)", f"{'x' * 200!r}... 300 characters"]
     assert {row["name"]: (row["type"], row["length"]) for row in select("")} == {
         "n": ("int", ""), "empty": ("dict", "0"), "slots": ("__main__.Slots", ""), "both": ("__main__.Table", "2"),

@@ -96,8 +96,13 @@ static void add_name(struct walk *w, uint64_t name, const char *text)
         text_puts(&w->step, text);
     else
         whole = str_decode(w->of->view, w->of->offsets, name, VALUE_STRING_MAX, &w->step) == 0;
-    if (!whole || text_finish(&w->step) < 0 || !is_name(w->step.data + 1))
-        add_position(w);
+    if (text_finish(&w->step) < 0 || (whole && is_name(w->step.data + 1)))
+        return;
+    if (!w->kind && w->step.size > 1) {
+        text_puts(&w->key, w->step.data + 1);
+        text_puts(&w->key, whole ? "" : "...");
+    }
+    add_position(w);
 }
 
 /* ---- what is held ---- */

@@ -19,7 +19,8 @@ struct child {
     uint64_t position;  /* from 0, among what the value holds */
     uint64_t reference; /* for value_add_stackref(); never 0 */
     const char *step;   /* how a path goes on to it; of a frame's names without the dot */
-    const char *key;    /* of a dict's entry whose key isn't written so: its repr(); else NULL */
+    const char *key;    /* where a path can't be written with it: what repr() would say of a dict's
+                           key, or the name; else NULL */
 };
 
 typedef int child_visit(void *arg, const struct child *child);
