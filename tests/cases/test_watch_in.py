@@ -216,11 +216,12 @@ def test_stop(program):
     assert [hit[3:] for hit in program.hits(item, 1)] == [("1", "-3")]
 
 
-def test_detach(program):
+def test_detach(program, python):
     for expression in "total", "box.value":
         program.set(f"watch {expression} in {program.a}/1")
     program.send(0, 5, 5)
-    assert program.commands.detach() == "Agent: none\n"
+    said = program.commands.detach()  # before 3.12 who was told of lines is told a last time, where code goes on
+    assert said == "Agent: none\n" or python.version < (3, 12) and said.startswith("Agent: ended; the library stays")
     program.send(0, 2, 7)
     program.send(0, "end", "freed")
 
