@@ -119,7 +119,8 @@ class Program:
                                                      WHERE id = {number} AND hit ORDER BY hit""")
             return rows if len(rows) >= count else None
         rows = eventually(found, what=f"{count} hits")
-        return [(int(row["tid"]), row["func"], int(row["lineno"] or 0), row["old_value"], row["new_value"]) for row in rows]
+        return [(int(row["tid"]), row["func"], int(row["lineno"] or 0), row["old_value"], row["new_value"])
+                for row in rows]
 
     def refused(self, line):
         """What can't be done changes nothing."""
