@@ -206,7 +206,7 @@ static void name_by_session(pid_t pid, struct membership *membership)
 }
 
 /* Whether what it was started with is that of another process: it is a fork of that, or a helper
- * that multiprocessing started. */
+ * that multiprocessing started (its spawn, forkserver and resource tracker). */
 static bool is_another(pid_t pid)
 {
     struct proc_stat stat;
@@ -214,7 +214,9 @@ static bool is_another(pid_t pid)
 
     if (proc_stat_read(pid, &stat) == 0 && stat.flags & FORKED)
         return true;
-    return proc_command(pid, line, sizeof line) > 0 && strstr(line, " -c from multiprocessing.");
+    return proc_command(pid, line, sizeof line) > 0 &&
+           (strstr(line, " -c from multiprocessing.") ||
+            strstr(line, " -c import sys; from multiprocessing.")); /* from 3.14 on */
 }
 
 void membership_of_start(pid_t pid, struct membership *out)

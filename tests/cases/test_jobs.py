@@ -58,6 +58,15 @@ print("ready")
 sys.stdin.read()
 """
 
+# a rank, and a process that multiprocessing has started for it, to fork workers of
+FORKSERVER = """
+import multiprocessing.forkserver, sys
+multiprocessing.forkserver.ensure_running()
+print(multiprocessing.forkserver._forkserver._forkserver_pid)
+print("ready")
+sys.stdin.read()
+"""
+
 RAISES = """
 import os, sys
 print("ready")
@@ -83,6 +92,24 @@ def links(directory):
         with contextlib.suppress(FileNotFoundError):
             found[name] = int(os.path.basename(os.readlink(directory / name)))
     return found
+
+
+def test_what_multiprocessing_leaves(probe, python):
+    """It isn't the rank, not even when that has ended."""
+    env, name = job_of(1)
+    rank = python.run_source(FORKSERVER, env={**env, "RANK": "0"}, ready=False)
+    helper = int(rank.readline())
+    rank.expect("ready")
+    job = probe.path / "jobs" / name
+    eventually(lambda: helper in links(job / "workers").values(), what="the helper among the workers")
+    assert links(job / "ranks") == {"0": rank.pid}
+    os.kill(helper, signal.SIGSTOP)  # else it ends with the rank, where no worker hangs
+    try:
+        os.kill(rank.pid, signal.SIGKILL)
+        eventually(lambda: not os.listdir(job / "ranks"), what="the end of the rank")
+        assert helper in links(job / "workers").values()
+    finally:
+        os.kill(helper, signal.SIGKILL)
 
 
 def test_a_job(probe, any_python):
