@@ -14,6 +14,8 @@
 #include <string.h>
 
 #define BYTES_MAX (8u << 20) /* of all texts: a thread may stand still while they are decoded */
+#define DECODED_MAX 8192u    /* rows of which more than names and paths is wanted */
+#define ROWS_BETWEEN_LOOKS 256u
 
 struct reading {
     struct scene *scene;
@@ -23,6 +25,9 @@ struct reading {
     struct rows *rows;
     struct text scratch;
     size_t bytes;
+    uint64_t decoded; /* rows */
+    uint64_t added;
+    int stopped; /* -errno: the statement is to end */
     pid_t tid;
     size_t depth;
 
@@ -86,6 +91,29 @@ static const char *name_of(const struct child *child)
     return child->key ? child->key : child->step + (*child->step == '.');
 }
 
+/* Whether all that may be read has been; then a row says so. Where the statement wants only so many
+ * rows, that is an error: OFFSET would skip the row. */
+static bool is_cut(struct reading *r, uint64_t position)
+{
+    struct scene *scene = r->scene;
+
+    if (r->bytes <= BYTES_MAX && r->decoded < DECODED_MAX)
+        return false;
+    if (r->left == UINT64_MAX) {
+        add_row(r, position);
+        text_printf(&r->scratch, "[cut: more than 8,192 values, or 8 MiB; ask for position >= %lu]",
+                    position);
+        set(r, VALUE_VALUE);
+    } else if (!scene->call_error) {
+        scene->call_error = -EFBIG;
+        text_printf(&scene->call_why,
+                    "over the limit: 8,192 values, or 8 MiB, are read at once; ask for "
+                    "position >= %lu, rather than by OFFSET",
+                    position);
+    }
+    return true;
+}
+
 static int add_child(void *arg, const struct child *child)
 {
     struct reading *r = arg;
@@ -94,14 +122,14 @@ static int add_child(void *arg, const struct child *child)
     r->next = child->position + 1;
     if (child->position > r->last || !r->left)
         return 1;
-    if (r->bytes > BYTES_MAX) {
-        add_row(r, child->position);
-        text_printf(&r->scratch, "[cut: more than 8 MiB; ask for position >= %lu]",
-                    child->position);
-        set(r, VALUE_VALUE);
+    if (is_cut(r, child->position))
         return 1;
-    }
-    r->left--;
+    if (++r->added % ROWS_BETWEEN_LOOKS == 0 && (r->stopped = stop_reason(r->scene->stop)) < 0)
+        return 1;
+    r->decoded += use_wants(r->use, VALUE_TYPE) || use_wants(r->use, VALUE_VALUE) ||
+                  use_wants(r->use, VALUE_LENGTH);
+    if (r->left != UINT64_MAX)
+        r->left--;
     add_row(r, child->position);
     if (r->rows->error)
         return r->rows->error;
@@ -190,8 +218,8 @@ static int answer(struct reading *r, unsigned number, const struct raw_frame *fr
 
     begin_call(r, number);
     int e = children_visit(&of, r->call->text, r->from, add_child, r, &value, &at);
-    if (e == -ENOMEM || r->rows->error)
-        return e < 0 ? e : r->rows->error;
+    if (e == -ENOMEM || r->rows->error || r->stopped)
+        return r->stopped ? r->stopped : e < 0 ? e : r->rows->error;
     if (e < 0 && *at)
         note_error(r, e, at);
     else if (e < 0)

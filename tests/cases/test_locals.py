@@ -458,7 +458,7 @@ def hold(n, empty):
     node = Node(kids=[Node(meta={"k": {"deep": "here"}}), slots], été={"é": 1}, **{"no name": 11})
     only = {n * 1000}
     proxy = types.MappingProxyType({"p": node})
-    many, module, loud = list(range(1000)), collections, [Loud()]
+    many, module, loud, large = list(range(1000)), collections, [Loud()], list(range(9000))
     print("ready", flush=True)
     sys.stdin.read()
 
@@ -541,10 +541,17 @@ def test_one_level_of_a_value(probe, python):
     assert {row["name"]: (row["type"], row["length"]) for row in select("")} == {
         "n": ("int", ""), "empty": ("dict", "0"), "slots": ("__main__.Slots", ""), "both": ("__main__.Table", "2"),
         "keys": ("dict", "10"), "node": ("__main__.Node", ""), "only": ("set", "1"), "proxy": ("mappingproxy", ""),
-        "many": ("list", "1000"), "module": ("module", ""), "loud": ("list", "1")}
+        "many": ("list", "1000"), "module": ("module", ""), "loud": ("list", "1"), "large": ("list", "9000")}
     assert len(select("many")) == 1000
     assert [row["value"] for row in select("many", "LIMIT 2 OFFSET 500")] == ["500", "501"]
     assert [row["value"] for row in select("many", "WHERE position > 996 LIMIT 2")] == ["997", "998"]
+    *_, last, cut = select("large")
+    assert (last["value"], cut["name"]) == ("8191", "")
+    assert cut["value"] == "[cut: more than 8,192 values, or 8 MiB; ask for position >= 8192]"
+    assert [row["value"] for row in select("large", "WHERE position >= 8192 LIMIT 1 OFFSET 800")] == ["8992"]
+    large = f"SELECT value FROM value({target.pid}, {depth.name}, 'large')"
+    number, words = sql.refused(query, f"{large} LIMIT 1 OFFSET 8192")
+    assert number == errno.EFBIG and words.endswith("ask for position >= 8192, rather than by OFFSET")
     for path in ("absent", "node.kids[2].x", "many[1000]", "node{x}", "a b"):
         literal = path.replace("'", "''")
         assert sql.refused(query, f"SELECT * FROM value({target.pid}, {depth.name}, '{literal}')") == refused(path)
