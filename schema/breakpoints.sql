@@ -3,7 +3,7 @@
 CREATE TABLE breakpoints(
     id INTEGER,       -- by which it is removed, and found in hits
     breakpoint TEXT,  -- as it is written, without the id
-    state TEXT,       -- 'armed'; 'pending': no such code is loaded yet; 'hw', 'dict' or 'line': how a value is watched; 'done': COUNT is reached; 'disabled': switched off
+    state TEXT,       -- 'armed'; 'pending': no such code is loaded yet; 'hw', 'dict' or 'line': how a value is watched; 'done': COUNT is reached, or the frame of a watch has returned; 'disabled': switched off
     note TEXT,        -- what else to know: another line that is used, several files; NULL: nothing
     places INTEGER,   -- code objects, or pieces of memory, in which it is armed
     hits INTEGER,     -- so far

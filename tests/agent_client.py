@@ -21,11 +21,11 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 11
+VERSION = 12
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")
-BREAKPOINT = struct.Struct("=IIBBBBIQIIIIIIQQIIQQII")
+BREAKPOINT = struct.Struct("=IIBBBBIQIIIIIIQQIIQQIIQ")
 REPLACE = 16
 HERE = 1  # flags of a breakpoint
 REMOVE, LINE, FUNCTION, RETURN, RAISE, WATCH, WATCH_ADDRESS = range(1, 8)
@@ -124,7 +124,7 @@ class Record:
 
 
 def breakpoint(kind, where="", line=0, condition="", captures=(), text=None, id=0, action=LOG, route=0, address=0,
-               length=0, count=0, stop_ns=0, location=None, after=0, every=0, within="", flags=0):
+               length=0, count=0, stop_ns=0, location=None, after=0, every=0, within="", flags=0, thread=0, depth=0):
     """One entry of a BREAKPOINTS, struct proto_breakpoint and its words. text: made up, where none is given."""
     if location is None:
         location = {LINE: f"{where}:{line}", FUNCTION: f"{where}()", RETURN: f"return {where}()",
@@ -140,7 +140,7 @@ def breakpoint(kind, where="", line=0, condition="", captures=(), text=None, id=
     data += bytes(-len(data) % 8)
     return BREAKPOINT.pack(BREAKPOINT.size + len(data), id, kind, action, route, flags, line, address, length,
                            *map(len, words), len(shown), len(captures), count, stop_ns, max(at, 0),
-                           len(location) if at >= 0 else 0, after, every, len(within), 0) + data
+                           len(location) if at >= 0 else 0, after, every, len(within), depth, thread) + data
 
 
 class Gone(Exception):

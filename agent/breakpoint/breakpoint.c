@@ -105,7 +105,9 @@ static const char *check(const struct proto_breakpoint *entry, size_t left)
     if (entry->action > BREAKPOINT_STOP || entry->route > ROUTE_PTRACE ||
         entry->flags &
             ~(BREAKPOINT_HERE | BREAKPOINT_DISABLED | BREAKPOINT_LEAVING | BREAKPOINT_ALL) ||
-        (entry->flags & BREAKPOINT_LEAVING && !entry->within_size) || entry->zero_too ||
+        (entry->flags & BREAKPOINT_LEAVING && !entry->within_size) ||
+        ((entry->thread || entry->depth) && entry->kind != BREAKPOINT_WATCH) ||
+        (entry->depth && !entry->thread) ||
         (entry->within_size && entry->kind != BREAKPOINT_RAISE) ||
         (!entry->text_size && !breakpoint_is_change(entry->kind)))
         return "it makes no sense";
@@ -140,6 +142,8 @@ static struct breakpoint *make(const struct proto_breakpoint *entry, const char 
     self->line = entry->line;
     self->address = entry->address;
     self->length = entry->length;
+    self->thread = entry->thread;
+    self->depth = entry->depth;
     self->count = entry->count;
     self->after = entry->after;
     self->every = entry->every;

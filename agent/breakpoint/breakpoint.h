@@ -23,11 +23,16 @@ struct breakpoint {
     uint32_t line;
     uint64_t address;
     uint32_t length;
-    uint64_t count;   /* 0: hits for ever */
-    uint64_t stop_ns; /* never 0 */
-    bool all;         /* of STOP: the other threads are paused, too */
-    double set_at;    /* [s] since 1970 */
-    uint32_t lineno;  /* of LINE: where it is armed; 0: nowhere */
+    /* of WATCH: the frame in which names are looked up; thread 0: none */
+    uint64_t thread; /* PyThreadState_GetID(); not yet looked up: its pthread_t */
+    uint32_t depth;
+    const void *frame; /* of the last time: an address and no more */
+    bool same_frame;   /* armed again, it is to be that one */
+    uint64_t count;    /* 0: hits for ever */
+    uint64_t stop_ns;  /* never 0 */
+    bool all;          /* of STOP: the other threads are paused, too */
+    double set_at;     /* [s] since 1970 */
+    uint32_t lineno;   /* of LINE: where it is armed; 0: nowhere */
     char *text; /* as it is written, without `here` and `disabled`; what follows points into the
                    same memory. All NUL-terminated */
     const char *location; /* the part of text that says where; not NUL-terminated */
@@ -46,7 +51,7 @@ struct breakpoint {
     /* code objects or pieces of memory in which it is armed, in all interpreters */
     uint32_t places;
     bool removed;  /* no longer in the set, or released (set.h): nothing hits any more */
-    bool done;     /* `count` is reached */
+    bool done;     /* `count` is reached, or its frame has returned */
     bool disabled; /* in the set, but nothing of it is armed, and it hits nothing */
     struct {       /* of a request that is planned, or carried out: plan.h */
         bool before, disabled; /* what `disabled` was, and will be */

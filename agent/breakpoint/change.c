@@ -86,11 +86,12 @@ static void leave_watches(struct interpreter *interpreter, const struct plan *pl
                      !breakpoint->planned.disabled;
         if (stays || !plan_watches(breakpoint) || breakpoint_is_over(breakpoint))
             continue;
+        breakpoint->same_frame = back;
         if (!back)
             armer_of(breakpoint)->remove(interpreter, breakpoint);
         else if (armer_of(breakpoint)->add(interpreter, breakpoint, &state, words) == 0)
             breakpoints_publish(breakpoint, state, words);
-        else
+        else if (!breakpoint_is_over(breakpoint))
             breakpoints_publish(breakpoint, "pending", words);
     }
 }
@@ -321,7 +322,7 @@ static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *o
     uint32_t before = changes();
     int r = plan_make(plan);
     if (r == 0)
-        r = plan_check(plan);
+        r = plan_check(plan, interpreter);
     if (r == 0)
         r = arm(interpreter, plan);
     if (r < 0)

@@ -3,6 +3,8 @@
 #include "agent/base/clock.h"
 #include "agent/breakpoint/expression.h"
 #include "agent/cpython/exception_words.h"
+#include "agent/cpython/thread_states.h"
+#include "agent/interpreter/interpreter.h"
 #include "agent/monitor/hear.h"
 #include "agent/record/recorder.h"
 
@@ -105,14 +107,16 @@ static int remove_one(struct plan *plan, struct entry *entry)
 }
 
 /* A breakpoint of the set with the same words, and the same id if one is said, else of the same
- * open file; NULL: there is none. */
+ * open file; NULL: there is none. One whose frame has returned is of another call. */
 static struct breakpoint *find_same(const struct plan *plan, const struct breakpoint_set *set,
                                     const struct breakpoint *wanted)
 {
     for (unsigned i = 0; i < set->count; i++) {
         struct breakpoint *breakpoint = set->all[i];
         bool others = breakpoint->id <= PROTO_BREAKPOINTS_MAX && plan->taken[breakpoint->id];
+        bool is_past = !wanted->id && breakpoint->thread && breakpoint->done;
         if (!breakpoint_is_removed(breakpoint) && strcmp(breakpoint->text, wanted->text) == 0 &&
+            !is_past &&
             (wanted->id ? breakpoint->id == wanted->id
                         : !others && breakpoint->here == wanted->here))
             return breakpoint;
@@ -279,6 +283,25 @@ static int check_expressions(struct plan *plan, const struct breakpoint *breakpo
     return 0;
 }
 
+/* Numbers of threads are given again; those of their states aren't. */
+static int find_thread(struct plan *plan, struct interpreter *interpreter,
+                       struct breakpoint *breakpoint)
+{
+    struct thread_seen *all;
+    uint64_t id = 0;
+    size_t count;
+
+    int r = thread_states_all(interpreter->state, &all, &count);
+    if (r < 0)
+        return refuse(plan, -r, "%s", thread_states_words(r));
+    for (size_t i = 0; i < count && !id; i++)
+        if (all[i].ident == breakpoint->thread)
+            id = all[i].id;
+    thread_states_drop(all, count);
+    breakpoint->thread = id;
+    return id ? 0 : refuse(plan, ESRCH, "the thread has ended, or runs no Python code now");
+}
+
 static bool is_next(const struct plan *plan, const struct breakpoint *breakpoint)
 {
     unsigned at = breakpoint_set_find(&plan->next, breakpoint->id);
@@ -297,7 +320,7 @@ static void list_to_arm(struct plan *plan, struct entry *entry)
         plan->arming[plan->narming++] = is;
 }
 
-int plan_check(struct plan *plan)
+int plan_check(struct plan *plan, struct interpreter *interpreter)
 {
     if (!expression_bind())
         return refuse(
@@ -307,6 +330,8 @@ int plan_check(struct plan *plan)
         struct entry *entry = &plan->entries[i];
         plan->at = entry->at;
         int r = entry->fresh ? check_expressions(plan, entry->is) : 0;
+        if (r == 0 && entry->fresh && entry->is->thread)
+            r = find_thread(plan, interpreter, entry->is);
         if (r < 0)
             return r;
         if (entry->fresh && entry->is->leaving && !hear_tells_of_unwinds())

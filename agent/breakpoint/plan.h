@@ -56,4 +56,4 @@ void plan_free(struct plan **plan);
  * the text the line at fault begins. */
 int plan_read(struct plan *plan, const char *text, size_t size);
 int plan_make(struct plan *plan);
-int plan_check(struct plan *plan);
+int plan_check(struct plan *plan, struct interpreter *interpreter);

@@ -159,6 +159,16 @@ void breakpoints_done(struct breakpoint *breakpoint)
         publish(breakpoint, breakpoint->disabled ? breakpoint->state : "done", note);
 }
 
+void breakpoints_over(struct breakpoint *breakpoint, const char *words)
+{
+    _guard_rows_;
+    if (__atomic_exchange_n(&breakpoint->done, true, __ATOMIC_RELAXED))
+        return;
+    __atomic_store_n(&breakpoint->places, 0, __ATOMIC_RELAXED);
+    if (!breakpoint->removed)
+        publish(breakpoint, breakpoint->disabled ? breakpoint->state : "done", words);
+}
+
 static void place_at(struct breakpoint *breakpoint, const struct place_report *report)
 {
     if (breakpoint->kind == BREAKPOINT_LINE && report->places)

@@ -61,6 +61,8 @@ void breakpoints_count(struct breakpoint *breakpoint);
 /* Ends a breakpoint whose COUNT is reached: it isn't hit any more and stays in the set as 'done'.
  * With a GIL. */
 void breakpoints_done(struct breakpoint *breakpoint);
+/* Ends a breakpoint of which there can be no further hit, as words say. With a GIL. */
+void breakpoints_over(struct breakpoint *breakpoint, const char *words);
 /* Notes that code was loaded in which a breakpoint is armed. With a GIL. */
 void breakpoints_found(struct breakpoint *breakpoint, const struct place_report *report);
 

@@ -23,10 +23,11 @@ class Names:
     own    the frame whose variables come first and take assignments; None: there is none
     outer  the frame from which on outwards names are looked up that home doesn't have
     stop   what else there is where a thread is held: __return__, __exception__
+    kept   how many objects of ours refer to `own` besides this one
     """
 
-    def __init__(self, home, own, outer, stop=None):
-        self.home, self.own, self.outer, self.stop = home, own, outer, stop or {}
+    def __init__(self, home, own, outer, stop=None, kept=0):
+        self.home, self.own, self.outer, self.stop, self.kept = home, own, outer, stop or {}, kept
         self.display = None
         self.touched = []  # frames of which CPython up to 3.12 made a dict of locals for us
 
@@ -140,13 +141,15 @@ class Names:
         """Lets go of the frames, and empties the dicts of locals that reading made CPython keep in
         them, so that objects don't live longer; unless somebody else may be using those: a tracing
         function, which holds its frame, or who called locals()."""
+        own = id(self.own)
         self.own = self.outer = self.display = self.stop = None
         while self.touched:
             frame = self.touched.pop()
             if frame in self.touched or frame.f_trace is not None:
                 continue
             # the interpreter, up to 3.10 the frame that it called too, `frame`, the argument
-            if sys.getrefcount(frame) > (3 if sys.version_info >= (3, 11) else 4):
+            kept = self.kept if id(frame) == own else 0
+            if sys.getrefcount(frame) > kept + (3 if sys.version_info >= (3, 11) else 4):
                 continue
             snapshot = frame.f_locals
             if sys.getrefcount(snapshot) <= 3:  # the frame, `snapshot`, the argument

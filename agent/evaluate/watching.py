@@ -17,10 +17,30 @@ TORCH = {"torch.float64": "d", "torch.float32": "f", "torch.float16": "e", "torc
 DIRECT = set("?bBhHiIlLqQnNefd")
 
 
-class Watched:
-    """An expression, its parts compiled apart: what it belongs to (base), and which part of that it is."""
+def frame_of(innermost, depth):
+    """A frame of the thread that has this one, as the files count them. None: it has none; else (frame, how many it
+    has), of which the first is None where there are fewer."""
+    frame = without_agents(innermost)
+    if frame is None or frame.f_code.co_filename.startswith(OWN_FILES):
+        return None
+    for level in range(FRAMES_MAX):
+        if level == depth or frame is None:
+            break
+        frame = frame.f_back
+    return frame, level
 
-    def __init__(self, text):
+
+class Watched:
+    """An expression, its parts compiled apart: what it belongs to (base), and which part of that it is.
+
+    frame  in which its names are looked up; None: they are as eval sees them
+    """
+    framed = []  # those that have one
+
+    def __init__(self, text, frame=None):
+        self.frame, self.left = frame, False
+        if frame is not None:
+            self.framed.append(self)
         tree = compile(text.strip(), "<probefs watch>", "eval", PyCF_ONLY_AST, True).body
         if type(tree) is Call and type(tree.func) is Attribute and tree.func.attr == "item" and not tree.args:
             tree = tree.func.value  # tensor.item()
@@ -47,7 +67,30 @@ class Watched:
             names.release()
 
     def names(self, frame):
+        if self.left:
+            raise NameError("the frame has returned")
+        if self.frame is not None:
+            return Names(self.frame.f_globals, self.frame, None, kept=self.kept())
         return resolve(0, 0, 0, None) if frame is None else Names(frame.f_globals, frame, frame.f_back)
+
+    def kept(self):
+        """How many of these have its frame."""
+        return sum(each.frame is self.frame for each in self.framed)
+
+    def is_there(self, innermost):
+        """Whether its frame hasn't returned yet; innermost: of its thread, or None."""
+        frame = innermost
+        while frame is not None:
+            if frame is self.frame:
+                return True
+            frame = frame.f_back
+        # one that waits for its next turn is on no stack, but its generator, or greenlet, has it
+        return sys.getrefcount(self.frame) > self.kept() + 1  # the argument
+
+    def leave(self):
+        """Lets go of the frame."""
+        self.framed[:] = [each for each in self.framed if each is not self]
+        self.frame, self.left = None, True
 
     def find(self):
         names = self.names(None)
@@ -93,6 +136,8 @@ def is_plain(tree):
 
 
 def of_name(name, names):
+    if names.own is not None and names.owns(name):
+        return of_variable(names.own, name)
     if name in names.home:
         return "dict", names.home, name
     frame = names.outer
@@ -102,11 +147,15 @@ def of_name(name, names):
         except KeyError:
             frame = frame.f_back
             continue
-        if frame.f_code.co_flags & CO_OPTIMIZED:
-            return "local", frame.f_code, name
-        scope = frame.f_locals
-        return ("dict", scope, name) if type(scope) is dict else ("value", None, None)
+        return of_variable(frame, name)
     return "value", None, None
+
+
+def of_variable(frame, name):
+    if frame.f_code.co_flags & CO_OPTIMIZED:
+        return "local", frame.f_code, name
+    scope = frame.f_locals
+    return ("dict", scope, name) if type(scope) is dict else ("value", None, None)
 
 
 def of_attribute(base, name):

@@ -185,6 +185,26 @@ static bool is_start(const struct heard *heard)
     return heard->event == HEAR_START || heard->event == HEAR_RESUME || heard->event == HEAR_THROW;
 }
 
+/* A variable of one frame alone, whose value is known since the watch was set. */
+static bool at_frame(struct interpreter *interpreter, struct watch *watch,
+                     const struct heard *heard)
+{
+    bool fresh;
+    const struct others now = others_now(interpreter);
+    _cleanup_unref_ PyObject *value = variable(interpreter, watch, heard->frame);
+    if (watch->by != BY_LINE) /* it has been removed meanwhile */
+        return true;
+    struct line_place *place = place_of((uintptr_t)heard->frame, watch, &fresh);
+
+    bool well = compare(interpreter, watch, &watch->value, value, place, heard);
+    if (place->owner == (uintptr_t)heard->frame && place->watch == watch) {
+        /* it wasn't taken meanwhile */
+        place->others = now;
+        place_move(place, heard->code, line_of(heard));
+    }
+    return well;
+}
+
 static bool at_local(struct interpreter *interpreter, struct watch *watch,
                      const struct heard *heard)
 {
@@ -236,6 +256,12 @@ static bool at_any(struct interpreter *interpreter, struct watch *watch,
     return compare(interpreter, watch, &watch->value, value, place, heard);
 }
 
+/* Whether what a watch is of may be a variable of the frame in which something happens. */
+static bool is_of(const struct watch *watch, const struct heard *heard)
+{
+    return watch->storage.owner == heard->code && (!watch->frame || watch->frame == heard->frame);
+}
+
 static bool at(struct interpreter *interpreter, const struct heard *heard)
 {
     struct watch *held[WATCHES_MAX];
@@ -243,8 +269,7 @@ static bool at(struct interpreter *interpreter, const struct heard *heard)
     bool well = true, fresh, any = false;
 
     for (struct watch *watch = watches; watch; watch = watch->next)
-        if (watch->by == BY_LINE &&
-            (watch->storage.kind != STORAGE_LOCAL || watch->storage.owner == heard->code))
+        if (watch->by == BY_LINE && (watch->storage.kind != STORAGE_LOCAL || is_of(watch, heard)))
             held[count++] = watch_hold(watch);
     uintptr_t thread = PyThreadState_GetID(PyThreadState_Get());
     const struct others now = others_now(interpreter);
@@ -252,8 +277,9 @@ static bool at(struct interpreter *interpreter, const struct heard *heard)
         bool local = held[i]->storage.kind == STORAGE_LOCAL;
         any = any || !local;
         if (well && held[i]->by == BY_LINE)
-            well = local ? at_local(interpreter, held[i], heard)
-                         : at_any(interpreter, held[i], place_of(thread, NULL, &fresh), heard);
+            well = local && held[i]->frame ? at_frame(interpreter, held[i], heard)
+                   : local                 ? at_local(interpreter, held[i], heard)
+                           : at_any(interpreter, held[i], place_of(thread, NULL, &fresh), heard);
         watch_drop(held[i]);
     }
     if (any) {
@@ -266,16 +292,70 @@ static bool at(struct interpreter *interpreter, const struct heard *heard)
 
 /* ---- hearing of it ---- */
 
+static bool is_any_of(const PyFrameObject *frame)
+{
+    const struct watch *watch = watches;
+    while (watch && watch->frame != frame)
+        watch = watch->next;
+    return watch;
+}
+
+/* A frame is left for good: the watches of what was in it end, when what they have seen is told. */
+static void leave(struct interpreter *interpreter, const PyFrameObject *frame)
+{
+    if (is_any_of(frame))
+        watch_thread_wait();
+    struct watch *watch = watches;
+    while (watch) {
+        bool is = watch->frame == frame;
+        if (is)
+            watch_frame_left(interpreter, watch, WATCH_RETURNED);
+        watch = is ? watches : watch->next;
+    }
+}
+
+static bool is_everywhere(void)
+{
+    for (const struct watch *watch = watches; watch; watch = watch->next)
+        if (watch->by == BY_LINE && watch->storage.kind != STORAGE_LOCAL)
+            return true;
+    return false;
+}
+
+/* Whether a watch is of code, and hears of its lines, or of its return alone. */
+static bool is_at_lines(const struct watch *watch, const PyObject *code)
+{
+    return watch->by == BY_LINE && watch->storage.kind == STORAGE_LOCAL &&
+           watch->storage.owner == code;
+}
+
+static bool is_at_code(const struct watch *watch, const PyObject *code)
+{
+    return is_at_lines(watch, code) || (watch->frame && watch->frame_code == code);
+}
+
+static bool is_at_any(const PyObject *code)
+{
+    const struct watch *watch = watches;
+    while (watch && !is_at_code(watch, code))
+        watch = watch->next;
+    return watch;
+}
+
 static enum hear_answer hear(struct interpreter *interpreter, const struct heard *heard)
 {
     struct heard here = *heard;
 
+    if (!is_everywhere() && !is_at_any(heard->code))
+        return HEAR_ON;
     here.frame = heard_frame(heard);
     if (!here.frame)
         return HEAR_ON;
     Py_IncRef((PyObject *)here.frame);
     Py_IncRef(here.code);
     bool well = at(interpreter, &here);
+    if (here.event == HEAR_RETURN || here.event == HEAR_UNWIND)
+        leave(interpreter, here.frame);
     Py_DecRef(here.code);
     Py_DecRef((PyObject *)here.frame);
     return well ? HEAR_ON : HEAR_RAISED;
@@ -284,10 +364,7 @@ static enum hear_answer hear(struct interpreter *interpreter, const struct heard
 static enum hear_interest wants(struct interpreter *interpreter, PyThreadState *state,
                                 PyObject *code)
 {
-    const struct watch *watch = watches;
-    while (watch && !(watch->by == BY_LINE && watch->storage.owner == code))
-        watch = watch->next;
-    return watch ? HEAR_NOW : HEAR_NEVER;
+    return is_at_any(code) ? HEAR_NOW : HEAR_NEVER;
 }
 
 #define LOCAL                                                                                \
@@ -311,35 +388,52 @@ static const struct hearer hearer = {
     .wants = wants,
 };
 
-static bool is_everywhere(void)
-{
-    for (const struct watch *watch = watches; watch; watch = watch->next)
-        if (watch->by == BY_LINE && watch->storage.kind != STORAGE_LOCAL)
-            return true;
-    return false;
-}
-
 static bool is_any(void)
 {
     const struct watch *watch = watches;
-    while (watch && watch->by != BY_LINE)
+    while (watch && watch->by != BY_LINE && !watch->frame)
         watch = watch->next;
     return watch;
+}
+
+static bool is_any_framed(void)
+{
+    const struct watch *watch = watches;
+    while (watch && !watch->frame)
+        watch = watch->next;
+    return watch;
+}
+
+/* Has the events told that any watch wants of code. */
+static int listen_to(struct interpreter *interpreter, PyObject *code)
+{
+    unsigned events = 0;
+
+    for (const struct watch *watch = watches; watch; watch = watch->next)
+        events |= is_at_lines(watch, code)  ? LOCAL
+                  : is_at_code(watch, code) ? HEAR_BIT(HEAR_RETURN)
+                                            : 0;
+    return hear_code(interpreter, &hearer, code, events);
 }
 
 static int listen(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 {
     bool everywhere = is_everywhere();
+    /* before 3.12 it is told of wherever code is */
+    unsigned unwinds = is_any_framed() && hear_tells_of_unwinds() ? HEAR_BIT(HEAR_UNWIND) : 0;
 
     if (!is_any()) {
         hear_end(interpreter, &hearer);
         return 0;
     }
-    int r =
-        hear_begin(interpreter, &hearer, everywhere ? EVENTS : 0, everywhere ? 0 : LOCAL, words);
-    for (const struct watch *watch = watches; watch && r >= 0 && !everywhere; watch = watch->next)
+    int r = hear_begin(interpreter, &hearer, everywhere ? EVENTS : unwinds, everywhere ? 0 : LOCAL,
+                       words);
+    for (const struct watch *watch = watches; watch && r >= 0 && !everywhere; watch = watch->next) {
         if (watch->by == BY_LINE)
-            r = hear_code(interpreter, &hearer, watch->storage.owner, LOCAL);
+            r = listen_to(interpreter, watch->storage.owner);
+        if (watch->frame && r >= 0)
+            r = listen_to(interpreter, watch->frame_code);
+    }
     if (r >= 0) {
         hear_again(interpreter);
         return 0;
@@ -363,6 +457,8 @@ int by_line_begin(struct interpreter *interpreter, struct watch *watch, char wor
 {
     char said[PROTO_WORDS_MAX] = "";
 
+    bool fresh;
+
     get_variable = (PyObject * (*)(PyFrameObject *, PyObject *))
         dlsym(RTLD_DEFAULT, "PyFrame_GetVar");
     watch->by = BY_LINE;
@@ -372,6 +468,11 @@ int by_line_begin(struct interpreter *interpreter, struct watch *watch, char wor
     if (r == 0) {
         const char *note = said[0] ? said : watch->storage.kind != STORAGE_LOCAL ? EVERYWHERE : "";
         snprintf(watch->how, sizeof watch->how, "%s", note);
+        if (watch->frame && watch->storage.kind == STORAGE_LOCAL) {
+            struct line_place *place = place_of((uintptr_t)watch->frame, watch, &fresh);
+            place->others = others_now(interpreter);
+            place_move(place, watch->frame_code, PyFrame_GetLineNumber(watch->frame));
+        }
         return 0;
     }
     by_line_end(interpreter, watch);
@@ -389,6 +490,25 @@ void by_line_end(struct interpreter *interpreter, struct watch *watch)
     for (unsigned i = 0; i < PLACES; i++)
         if (places[i].watch == watch || !is_any())
             place_clear(&places[i]);
+    PyErr_Clear();
+    listen(interpreter, words);
+}
+
+int by_line_await(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    char said[PROTO_WORDS_MAX] = "";
+
+    int r = listen(interpreter, said);
+    if (r < 0)
+        snprintf(words, PROTO_WORDS_MAX, "%s", said[0] ? said : "no return can be told of here");
+    return r;
+}
+
+void by_line_leave(struct interpreter *interpreter, PyObject *code)
+{
+    char words[PROTO_WORDS_MAX];
+
+    listen_to(interpreter, code);
     PyErr_Clear();
     listen(interpreter, words);
 }

@@ -224,7 +224,7 @@ static PyObject *model_of(struct interpreter *interpreter, const struct breakpoi
         return Py_None;
     }
     _cleanup_unref_ PyObject *watched = guest_watching(&interpreter->guest) == 0
-                                            ? storage_watched(interpreter, breakpoint->where)
+                                            ? storage_watched(interpreter, breakpoint->where, NULL)
                                             : NULL;
     PyObject *model = watched ? PyObject_CallMethod(watched, "value", "O", Py_None) : NULL;
     if (!model) {

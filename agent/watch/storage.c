@@ -2,7 +2,9 @@
 
 #include "agent/cpython/struct_layout.h"
 #include "agent/cpython/text.h"
+#include "agent/cpython/thread_states.h"
 #include "agent/watch/storage_address.h"
+#include "agent/wire/refuse.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -181,10 +183,81 @@ static PyObject *function(struct interpreter *interpreter, const char *name)
     return found ? found : PyErr_Format(PyExc_RuntimeError, "%s() is gone", name);
 }
 
-PyObject *storage_watched(struct interpreter *interpreter, const char *text)
+PyObject *storage_watched(struct interpreter *interpreter, const char *text, PyFrameObject *frame)
 {
     PyObject *class = function(interpreter, "Watched");
-    return class ? PyObject_CallFunction(class, "s", text) : NULL;
+    return class ? PyObject_CallFunction(class, "sO", text, frame ? (PyObject *)frame : Py_None)
+                 : NULL;
+}
+
+/* ---- frames ---- */
+
+/* The innermost frame of the thread of a watch; a new reference. NULL: there is none; *has_ended:
+ * nor is there the thread. -errno of thread_states.h: it isn't known. */
+static int find_innermost(struct interpreter *interpreter, const struct breakpoint *breakpoint,
+                          PyObject **innermost, bool *has_ended)
+{
+    struct thread_seen *all;
+    size_t count;
+
+    *innermost = NULL;
+    *has_ended = true;
+    int r = thread_states_all(interpreter->state, &all, &count);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < count; i++)
+        if (all[i].id == breakpoint->thread) {
+            *has_ended = false;
+            Py_IncRef(*innermost = (PyObject *)all[i].frame);
+        }
+    thread_states_drop(all, count);
+    return 0;
+}
+
+PyFrameObject *storage_frame(struct interpreter *interpreter, const struct breakpoint *breakpoint,
+                             char words[PROTO_WORDS_MAX], int *error)
+{
+    _cleanup_unref_ PyObject *innermost = NULL;
+    PyObject *find = function(interpreter, "frame_of"), *frame = NULL;
+    bool has_ended;
+    int count = 0;
+
+    *error = find_innermost(interpreter, breakpoint, &innermost, &has_ended);
+    if (*error < 0) {
+        refuse(-*error, words, "%s", thread_states_words(*error));
+        return NULL;
+    }
+    _cleanup_unref_ PyObject *found =
+        find && innermost ? PyObject_CallFunction(find, "OI", innermost, breakpoint->depth) : NULL;
+    PyErr_Clear();
+    if (!found || found == Py_None) {
+        *error =
+            refuse(ESRCH, words, "the thread has ended, or runs no Python code of the program now");
+        return NULL;
+    }
+    if (PyArg_ParseTuple(found, "Oi", &frame, &count) && frame != Py_None) {
+        Py_IncRef(frame);
+        return (PyFrameObject *)frame;
+    }
+    PyErr_Clear();
+    *error = refuse(ENOENT, words, "no frame %u: the thread has %d now", breakpoint->depth, count);
+    return NULL;
+}
+
+const char *storage_frame_gone(struct interpreter *interpreter, const struct breakpoint *breakpoint,
+                               PyObject *watched)
+{
+    _cleanup_unref_ PyObject *innermost = NULL;
+    bool has_ended;
+
+    if (find_innermost(interpreter, breakpoint, &innermost, &has_ended) < 0)
+        return NULL;
+    if (has_ended)
+        return "its thread has ended";
+    _cleanup_unref_ PyObject *is =
+        PyObject_CallMethod(watched, "is_there", "O", innermost ? innermost : Py_None);
+    PyErr_Clear();
+    return is == Py_False ? WATCH_RETURNED : NULL;
 }
 
 static void take(struct storage *out, enum storage_kind kind, PyObject *owner, PyObject *key,

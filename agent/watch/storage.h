@@ -5,6 +5,8 @@
 #include "agent/interpreter/interpreter.h"
 #include "agent/watch/trap.h"
 
+struct breakpoint;
+
 enum storage_kind {
     STORAGE_VALUE,  /* nowhere that is known */
     STORAGE_LOCAL,  /* a variable of a function */
@@ -24,9 +26,18 @@ struct storage {
 /* The functions that evaluate/watching.py needs, into its _probe. */
 int storage_add_functions(struct guest *guest);
 
-/* Compiles an expression. A new reference; NULL with an exception set. All of these functions want
- * the GIL. */
-PyObject *storage_watched(struct interpreter *interpreter, const char *text);
+/* Compiles an expression, whose names are looked up in a frame, which is kept until it is left;
+ * NULL: as an eval sees them. A new reference; NULL with an exception set. All of these functions
+ * want the GIL. */
+PyObject *storage_watched(struct interpreter *interpreter, const char *text, PyFrameObject *frame);
+/* Finds the frame of a watch, in its thread as that is now. A new reference; NULL with words, and
+ * *error: -ESRCH: the thread has ended, or runs no Python; -ENOENT: it has no such frame; others.
+ */
+PyFrameObject *storage_frame(struct interpreter *interpreter, const struct breakpoint *breakpoint,
+                             char words[PROTO_WORDS_MAX], int *error);
+/* What has become of the frame that a compiled expression keeps, in words; NULL: it is there. */
+const char *storage_frame_gone(struct interpreter *interpreter, const struct breakpoint *breakpoint,
+                               PyObject *watched);
 /* Finds where the value of a compiled expression is kept now. memory: an address is wanted, if the
  * value has one that stays. 0, or -EIO with an exception set: the expression has no value. */
 int storage_find(struct interpreter *interpreter, PyObject *watched, bool memory,

@@ -19,6 +19,8 @@
 #define RATE_NS 50000000ull /* for at least as long as this */
 #define MUTED_NS 1000000000ull
 #define JOIN_NS 1000000000ull
+#define WAIT_NS 100000000ull
+#define WAIT_STEP_NS 20000ull
 
 static struct {
     bool exists, stop;
@@ -211,6 +213,15 @@ static void check_rate(struct interpreter *interpreter, struct watch *watch)
         mute(watch, now, rate);
 }
 
+/* A return that nobody was told of: of a generator that was given up, of a thread that C ended. */
+static void check_frame(struct interpreter *interpreter, struct watch *watch)
+{
+    const char *gone =
+        watch->frame ? storage_frame_gone(interpreter, watch->breakpoint, watch->watched) : NULL;
+    if (gone)
+        watch_frame_left(interpreter, watch, gone);
+}
+
 static void look(struct interpreter *interpreter)
 {
     struct watch *held[WATCHES_MAX];
@@ -219,6 +230,7 @@ static void look(struct interpreter *interpreter)
     for (struct watch *watch = watches; watch; watch = watch->next)
         held[count++] = watch_hold(watch);
     for (size_t i = 0; i < count; i++) {
+        check_frame(interpreter, held[i]);
         if (held[i]->by == BY_TRAP)
             check_rate(interpreter, held[i]);
         if (held[i]->by != BY_LINE && !held[i]->muted_until_ns)
@@ -269,6 +281,18 @@ int watch_thread_begin(char words[PROTO_WORDS_MAX])
         snprintf(words, PROTO_WORDS_MAX, "no thread could be made: %s", strerrordesc_np(-r));
     taker.exists = r == 0;
     return r;
+}
+
+void watch_thread_wait(void)
+{
+    if (!taker.exists || !trap_pending())
+        return;
+    PyThreadState *state = PyEval_SaveThread();
+    for (uint64_t end = monotonic_ns() + WAIT_NS; trap_pending() && monotonic_ns() < end;) {
+        trap_wake();
+        nap_ns(WAIT_STEP_NS);
+    }
+    PyEval_RestoreThread(state);
 }
 
 bool watch_thread_end(void)

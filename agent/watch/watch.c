@@ -27,6 +27,7 @@ void watch_drop(struct watch *watch)
     if (--watch->refs)
         return;
     storage_clear(&watch->storage);
+    python_clear(&watch->frame_code);
     python_clear(&watch->watched);
     python_clear(&watch->value);
     breakpoint_unref(watch->breakpoint);
@@ -53,6 +54,17 @@ static bool unlink_watch(struct watch *watch)
     return true;
 }
 
+/* Lets go of a frame: what it binds is to live no longer than without us. */
+static void leave_frame(struct interpreter *interpreter, struct watch *watch)
+{
+    if (!watch->frame)
+        return;
+    watch->frame = NULL;
+    by_line_leave(interpreter, watch->frame_code);
+    Py_DecRef(PyObject_CallMethod(watch->watched, "leave", NULL));
+    PyErr_Clear();
+}
+
 /* Ends a watch that was removed, or has had its last hit. An exception that is set stays. */
 static void finish(struct interpreter *interpreter, struct watch *watch)
 {
@@ -62,9 +74,18 @@ static void finish(struct interpreter *interpreter, struct watch *watch)
     if (unlink_watch(watch)) {
         watch->removed = true;
         watch_end_one(interpreter, watch);
+        leave_frame(interpreter, watch);
         watch_drop(watch);
     }
     PyErr_Restore(type, value, traceback);
+}
+
+void watch_frame_left(struct interpreter *interpreter, struct watch *watch, const char *words)
+{
+    watch_hold(watch);
+    breakpoints_over(watch->breakpoint, words);
+    finish(interpreter, watch);
+    watch_drop(watch);
 }
 
 /* Puts a copy of the new value in the last one's place, unless it is the same. Comparing and
@@ -268,6 +289,28 @@ static int describe_failure(int error, char words[PROTO_WORDS_MAX])
     return refuse(error, words, "it has no value now: %s", what);
 }
 
+/* Finds the frame that a watch is to be of, and has its expression compiled for that. */
+static int find_frame(struct interpreter *interpreter, struct watch *watch,
+                      char words[PROTO_WORDS_MAX])
+{
+    struct breakpoint *breakpoint = watch->breakpoint;
+    int r = 0;
+
+    _cleanup_unref_ PyObject *frame = (PyObject *)storage_frame(interpreter, breakpoint, words, &r);
+    if (breakpoint->same_frame && frame != breakpoint->frame) {
+        breakpoints_over(breakpoint, WATCH_RETURNED);
+        return -ENOENT;
+    }
+    if (!frame)
+        return r;
+    watch->watched = storage_watched(interpreter, breakpoint->where, (PyFrameObject *)frame);
+    if (!watch->watched)
+        return describe_failure(EINVAL, words);
+    breakpoint->frame = watch->frame = (PyFrameObject *)frame;
+    watch->frame_code = (PyObject *)PyFrame_GetCode(watch->frame);
+    return 0;
+}
+
 static int find_storage(struct interpreter *interpreter, struct watch *watch,
                         char words[PROTO_WORDS_MAX])
 {
@@ -282,7 +325,13 @@ static int find_storage(struct interpreter *interpreter, struct watch *watch,
                               (unsigned long)breakpoint->address)
                      : 0;
     }
-    watch->watched = storage_watched(interpreter, breakpoint->where);
+    if (breakpoint->thread) {
+        int r = find_frame(interpreter, watch, words);
+        if (r < 0)
+            return r;
+    } else {
+        watch->watched = storage_watched(interpreter, breakpoint->where, NULL);
+    }
     if (!watch->watched || storage_find(interpreter, watch->watched, breakpoint->route != ROUTE_ANY,
                                         &watch->storage) < 0)
         return describe_failure(EINVAL, words);
@@ -295,21 +344,33 @@ static int find_storage(struct interpreter *interpreter, struct watch *watch,
     return 0;
 }
 
+/* Has it told when the frame returns: at once, or, should that be missed, by looking. */
+static int await_frame(struct interpreter *interpreter, const struct watch *watch,
+                       char words[PROTO_WORDS_MAX])
+{
+    if (!watch->frame)
+        return 0;
+    int r = watch_thread_begin(words);
+    return r < 0 || watch->by == BY_LINE ? r : by_line_await(interpreter, words);
+}
+
 static int add(struct interpreter *interpreter, struct watch *watch, char words[PROTO_WORDS_MAX])
 {
     int r = find_storage(interpreter, watch, words);
 
-    if (r < 0)
+    if (r < 0) {
+        leave_frame(interpreter, watch);
         return r;
+    }
     _cleanup_unref_ PyObject *value = watch_stored(interpreter, watch);
     watch->value = watch_copy(interpreter, value);
     watch->whole = watch_is_changeable(interpreter, value);
     watch->next = watches;
     watches = watch_hold(watch);
     r = watch_begin(interpreter, watch, words);
+    r = r < 0 ? r : await_frame(interpreter, watch, words);
     if (r < 0) {
-        unlink_watch(watch);
-        watch_drop(watch);
+        finish(interpreter, watch);
         return r;
     }
     watch->breakpoint->places = 1;
@@ -324,6 +385,7 @@ static void drop_forgotten(struct interpreter *interpreter)
         forgotten = watch->next;
         if (watch->by != BY_TRAP)
             watch_end_one(interpreter, watch);
+        leave_frame(interpreter, watch);
         watch_drop(watch);
     }
     PyErr_Clear();

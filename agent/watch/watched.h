@@ -19,7 +19,10 @@ struct watch {
     uint32_t serial; /* of this watch: its breakpoint's id may be another one's later */
     struct breakpoint *breakpoint; /* a reference */
     PyObject *watched;             /* its expression; NULL: an address */
-    bool removed;                  /* from the list: it must not begin again */
+    /* in which its names are, kept by `watched`; NULL: none. With that it ends */
+    PyFrameObject *frame;
+    PyObject *frame_code; /* a reference */
+    bool removed;         /* from the list: it must not begin again */
     bool plain; /* evaluating it again and again runs no code but that of attributes and items */
     struct storage storage;
     enum watch_by by;
@@ -74,11 +77,18 @@ void watch_publish(struct watch *watch);
  * free; others, with words. */
 int watch_begin(struct interpreter *interpreter, struct watch *watch, char words[PROTO_WORDS_MAX]);
 void watch_end_one(struct interpreter *interpreter, struct watch *watch);
+/* Ends a watch for good whose frame has returned, or whose thread has ended, as words say. An
+ * exception that is set stays. */
+void watch_frame_left(struct interpreter *interpreter, struct watch *watch, const char *words);
+#define WATCH_RETURNED "its frame has returned"
 
 /* ---- the thread that takes traps out of the queue (taker.c) ---- */
 
 /* 0, or -errno with words. */
 int watch_thread_begin(char words[PROTO_WORDS_MAX]);
+/* Waits until it has taken what is in the queue, a tenth of a second at most. The GIL is given up.
+ */
+void watch_thread_wait(void);
 /* Ends it, without the GIL. False: it doesn't get out of code of the program's. */
 bool watch_thread_end(void);
 void watch_thread_forget(void);
@@ -94,3 +104,8 @@ void by_dict_end(struct interpreter *interpreter, struct watch *watch);
 int by_line_begin(struct interpreter *interpreter, struct watch *watch,
                   char words[PROTO_WORDS_MAX]);
 void by_line_end(struct interpreter *interpreter, struct watch *watch);
+/* Tells of the return of the frame of a watch that isn't watched by lines. 0, or -errno with words.
+ */
+int by_line_await(struct interpreter *interpreter, char words[PROTO_WORDS_MAX]);
+/* No more of those that ran code, unless others want to be told, too. */
+void by_line_leave(struct interpreter *interpreter, PyObject *code);

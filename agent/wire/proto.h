@@ -29,12 +29,13 @@
  *      after, every and within of a breakpoint
  *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint
  *  10  NAN; pauses in the record
- *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flags DISABLED, LEAVING and ALL */
+ *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flags DISABLED, LEAVING and ALL
+ *  12  thread and depth of a breakpoint */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 11
+#define PROTO_VERSION 12
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -260,7 +261,11 @@ struct proto_breakpoint {
     /* of RAISE: the file or directory in which it is to be seen first, or that it is to leave, as
      * where of LINE, or `own`: the program's own code; 0: any */
     uint32_t within_size;
-    uint32_t zero_too;
+    /* of WATCH: the frame, 0 = innermost, of the thread with this pthread_t in which names are
+     * looked up; 0: of no thread alone, as an eval sees them. -ESRCH: no such thread; -ENOENT: no
+     * such frame */
+    uint32_t depth;
+    uint64_t thread;
 };
 
 /* What a stopped thread is to do. */
@@ -494,7 +499,7 @@ _Static_assert(sizeof(struct proto_eval) == 48, "protocol");
 _Static_assert(sizeof(struct proto_done) == 232, "protocol");
 _Static_assert(sizeof(struct proto_record) == 48, "protocol");
 _Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
-_Static_assert(sizeof(struct proto_breakpoint) == 96, "protocol");
+_Static_assert(sizeof(struct proto_breakpoint) == 104, "protocol");
 _Static_assert(sizeof(struct proto_thread) == 56, "protocol");
 _Static_assert(sizeof(struct proto_on_crash) == 40, "protocol");
 _Static_assert(sizeof(struct proto_crashed) == 16, "protocol");

@@ -111,8 +111,8 @@ static void add_message(struct making *making, const char *message)
     fputs("'''}", making->out);
 }
 
-/* A whole line: where is what stands behind `stop`. */
-static json_t *make(const char *where, const json_t *wanted, json_int_t line)
+/* A whole line: where is what stands behind `stop`, comment what stands at its end. */
+static json_t *make(const char *where, const json_t *wanted, json_int_t line, const char *comment)
 {
     const char *message = member_words(wanted, "logMessage");
     struct making making;
@@ -122,6 +122,7 @@ static json_t *make(const char *where, const json_t *wanted, json_int_t line)
     if (*message)
         add_message(&making, message);
     add_conditions(&making, wanted);
+    fputs(comment, making.out);
     return end(&making, line, *message);
 }
 
@@ -148,7 +149,7 @@ json_t *breakpoints_of_source(struct session *session, const json_t *arguments, 
         _cleanup_free_ char *where = NULL;
         json_int_t line = member_number(one, "line") + 1 - session->first_line;
         if (asprintf(&where, "%s:%lld", quoted, (long long)line) >= 0)
-            json_array_append_new(wanted, make(where, one, line));
+            json_array_append_new(wanted, make(where, one, line, ""));
     }
     answer = breakpoints_set(session, name, wanted);
     json_decref(wanted);
@@ -177,7 +178,7 @@ json_t *breakpoints_of_functions(struct session *session, const json_t *argument
         if (!size || (name[size] && strcmp(name + size, "()") != 0))
             json_array_append_new(wanted, refuse("a function is written as NAME, or MODULE.NAME"));
         else if (asprintf(&where, "%.*s()", (int)size, name) >= 0)
-            json_array_append_new(wanted, make(where, one, 0));
+            json_array_append_new(wanted, make(where, one, 0, ""));
     }
     json_t *answer = breakpoints_set(session, "function", wanted);
     json_decref(wanted);
@@ -186,7 +187,7 @@ json_t *breakpoints_of_functions(struct session *session, const json_t *argument
 
 void breakpoints_of_program(struct session *session)
 {
-    json_t *wanted = json_pack("[o]", make("breakpoint()", NULL, 0));
+    json_t *wanted = json_pack("[o]", make("breakpoint()", NULL, 0, ""));
     json_t *answer = breakpoints_set(session, "program", wanted);
     const json_t *shown = json_array_get(json_object_get(answer, "breakpoints"), 0);
     const char *why = member_text(shown, "message");
@@ -201,16 +202,53 @@ void breakpoints_of_program(struct session *session)
 
 /* ---- data ---- */
 
+/* In a dataId, before the number of the place: the file takes it for a comment. What a frame has
+ * can be watched anew as long as the thread stands where it was asked for. */
+#define PLACE "  # "
+
+/* Where the comment of a dataId begins; its end: it has none. */
+static const char *comment_of(const char *data)
+{
+    const char *found = NULL;
+
+    for (const char *at = data; (at = strstr(at, PLACE)); at++)
+        found = at;
+    return found ? found : data + strlen(data);
+}
+
+static json_t *make_watch(struct session *session, const char *data, const json_t *wanted)
+{
+    const char *comment = comment_of(data);
+    _cleanup_place_ struct place place = {0};
+    _cleanup_free_ char *where = NULL;
+
+    if (asprintf(&where, "watch %.*s", (int)(comment - data), data) < 0)
+        return refuse("out of memory");
+    json_t *made = make(where, wanted, 0, comment);
+    if (*comment && !places_find(&session->places, atoll(comment + strlen(PLACE)), &place))
+        json_object_set_new(made, "stale",
+                            json_string("that value isn't known any more: its thread has gone on"));
+    return made;
+}
+
 json_t *breakpoints_data_info(struct session *session, const json_t *arguments, char **why)
 {
     const char *name = member_words(arguments, "name");
-    json_int_t number = member_number(arguments, "variablesReference");
-    _cleanup_free_ char *path = number ? values_path(session, number, name) : strdup(name);
+    json_int_t number = member_number(arguments, "variablesReference"),
+               frame = number ? number : member_number(arguments, "frameId");
+    _cleanup_free_ char *path = number ? values_path(session, number, name) : strdup(name),
+                        *data = NULL;
+    pid_t tid;
+    int depth;
 
     if (!path || !*path || strpbrk(path, "\r\n"))
         return json_pack("{snss}", "dataId", "description",
                          "there is no expression for that value");
-    return json_pack("{sssss[s]}", "dataId", path, "description", path, "accessTypes", "write");
+    if (values_frame(session, frame, &tid, &depth) &&
+        asprintf(&data, "%s in %d/%d" PLACE "%lld", path, (int)tid, depth, (long long)frame) < 0)
+        data = NULL;
+    return json_pack("{sssss[s]}", "dataId", data ? data : path, "description", path, "accessTypes",
+                     "write");
 }
 
 json_t *breakpoints_of_data(struct session *session, const json_t *arguments, char **why)
@@ -220,15 +258,14 @@ json_t *breakpoints_of_data(struct session *session, const json_t *arguments, ch
 
     json_array_foreach(json_object_get(arguments, "breakpoints"), i, one)
     {
-        _cleanup_free_ char *where = NULL;
         const char *data = member_words(one, "dataId"), *access = member_text(one, "accessType");
         if (access && strcmp(access, "write") != 0)
             json_array_append_new(wanted, refuse("only what writes a value can be seen"));
         else if (!*data || strpbrk(data, "\r\n"))
             json_array_append_new(wanted,
                                   refuse("there is no such value: ask for dataBreakpointInfo"));
-        else if (asprintf(&where, "watch %s", data) >= 0)
-            json_array_append_new(wanted, make(where, one, 0));
+        else
+            json_array_append_new(wanted, make_watch(session, data, one));
     }
     json_t *answer = breakpoints_set(session, "data", wanted);
     json_decref(wanted);
@@ -246,7 +283,7 @@ static json_t *make_raise(const char *type, const char *in)
         return refuse("one class is named, as KeyError");
     if (asprintf(&where, "raise%s%s%s", *type ? " " : "", type, in) < 0)
         return refuse("out of memory");
-    return make(where, NULL, 0);
+    return make(where, NULL, 0, "");
 }
 
 /* Adds what one filter wants: a line of the file, or null for what nobody catches. */

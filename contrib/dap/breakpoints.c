@@ -71,10 +71,17 @@ static bool is_armed_in(const char *state)
     return strncmp(state, "pending", 7) != 0 && strncmp(state, "disabled", 8) != 0;
 }
 
+/* Whether a line is armed, as an event has its state. One that has had as many hits as it was to
+ * have is as the client wants it; a watch that is done may be of a frame that has returned. */
+static bool is_armed_now(const struct line *line, const char *state)
+{
+    return is_armed_in(state) && (strcmp(line->kind, "data") != 0 || strcmp(state, "done") != 0);
+}
+
 /* What is shown of a line in the state that an event has; false: the same as before. */
 static bool show_again(struct line *line, const json_t *event)
 {
-    bool is_armed = is_armed_in(member_words(event, "state"));
+    bool is_armed = is_armed_now(line, member_words(event, "state"));
     json_int_t before = member_number(line->shown, "line"), at = member_number(event, "lineno");
     json_t *note = json_object_get(event, "note");
 
@@ -237,6 +244,21 @@ static json_t *refusal(const char *why, json_int_t line)
     return shown;
 }
 
+/* Puts a line in, in the place of one that the file takes for the same. The lock is held. */
+static void put(struct breakpoints *breakpoints, struct line line)
+{
+    for (size_t i = 0; i < breakpoints->n; i++) {
+        struct line *other = &breakpoints->lines[i];
+        if (other->id == line.id && !other->gone) {
+            line_deinit(other);
+            *other = line;
+            return;
+        }
+    }
+    if (ARRAY_GROW(breakpoints->lines, breakpoints->alloc, breakpoints->n + 1) == 0)
+        breakpoints->lines[breakpoints->n++] = line;
+}
+
 static json_t *add(struct session *session, const char *kind, const json_t *wanted)
 {
     struct breakpoints *breakpoints = &session->breakpoints;
@@ -252,9 +274,8 @@ static json_t *add(struct session *session, const char *kind, const json_t *want
         line.text = strdup(text);
         line.shown = show(line.id, reply.text, member_number(wanted, "line"));
         _guard_mutex_(&breakpoints->lock);
-        if (line.kind && line.text && line.shown &&
-            ARRAY_GROW(breakpoints->lines, breakpoints->alloc, breakpoints->n + 1) == 0)
-            breakpoints->lines[breakpoints->n++] = line;
+        if (line.kind && line.text && line.shown)
+            put(breakpoints, line);
     }
     set_adding(breakpoints, false);
     if (line.id > 0)
@@ -307,10 +328,11 @@ json_t *breakpoints_set(struct session *session, const char *kind, const json_t 
     breakpoints_gone_on(session);
     json_array_foreach(wanted, i, one)
     {
-        const char *why = member_text(one, "why");
-        if (why)
-            json_array_set_new(shown, i, refusal(why, member_number(one, "line")));
-        else if (json_is_null(json_array_get(shown, i)))
+        const char *why = member_text(one, "why"), *stale = member_text(one, "stale");
+        bool is_new = json_is_null(json_array_get(shown, i));
+        if (why || (stale && is_new))
+            json_array_set_new(shown, i, refusal(why ? why : stale, member_number(one, "line")));
+        else if (is_new)
             json_array_set_new(shown, i, add(session, kind, one));
     }
     return json_pack("{so}", "breakpoints", shown);

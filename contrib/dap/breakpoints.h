@@ -56,7 +56,8 @@ struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, d
  * nothing. */
 json_t *breakpoints_changed(struct session *session, const json_t *event);
 /* Has the file contain just these lines of a kind: objects with `text`, `line` (the client's, 0:
- * none), `logs`, or with `why` for one that can't be. The body of an answer: as many as are
+ * none), `logs`, or with `why` for one that can't be, or `stale` for one that can't be unless it is
+ * there already. The body of an answer: as many as are
  * wanted, in their order. */
 json_t *breakpoints_set(struct session *session, const char *kind, const json_t *wanted);
 /* Whether exceptions that nobody catches stop: what the answer has for that. */

@@ -25,8 +25,9 @@ enum place_kind {
 
 struct place {
     enum place_kind kind;
-    pid_t tid; /* 0: no thread's */
-    int depth; /* of the Python frame, or of a crash's */
+    pid_t tid;   /* 0: no thread's */
+    int depth;   /* of the Python frame, or of a crash's */
+    bool global; /* of the Globals of the frame */
     char *path;
     json_t *rows;
     int64_t crash; /* not of a stack, but of what is left of one: the exception's number; else 0 */

@@ -111,12 +111,14 @@ static json_t *call(struct session *session, const struct place *place, struct r
 static int64_t place_in(struct session *session, const struct place *frame, enum place_kind kind,
                         char *path, json_t *rows)
 {
-    return places_add(&session->places, (struct place){.kind = kind,
-                                                       .tid = frame->tid,
-                                                       .depth = frame->depth,
-                                                       .crash = frame->crash,
-                                                       .path = path,
-                                                       .rows = rows});
+    return places_add(&session->places,
+                      (struct place){.kind = kind,
+                                     .tid = frame->tid,
+                                     .depth = frame->depth,
+                                     .global = frame->global || kind == PLACE_GLOBALS,
+                                     .crash = frame->crash,
+                                     .path = path,
+                                     .rows = rows});
 }
 
 /* An expression as it may have something behind it. */
@@ -183,6 +185,20 @@ char *values_path(struct session *session, json_int_t number, const char *name)
     if (place.kind == PLACE_LOCALS || place.kind == PLACE_GLOBALS)
         return strdup(name);
     return places_child(&session->places, number, name);
+}
+
+bool values_frame(struct session *session, json_int_t number, pid_t *tid, int *depth)
+{
+    _cleanup_reply_ struct reply reply = {0};
+    _cleanup_place_ struct place place = {0};
+
+    if (!places_find(&session->places, number, &place) || !place.tid || place.crash)
+        return false;
+    if (place.global)
+        run(session, &place, "__name__ == '__main__'", &reply);
+    *tid = place.tid;
+    *depth = place.depth;
+    return !place.global || reply.error || strcmp(reply.text, "True\n") != 0;
 }
 
 /* ---- scopes and variables ---- */

@@ -3,8 +3,8 @@
  *   [ID:] [here] [disabled] [on RANKS] [stop [all] [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}]
  *     [if EXPR] [after N] [every N] [x COUNT]
  *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE]
- * [in|leaving PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] |
- * breakpoint() | nan [EXPR]
+ * [in|leaving PATH|own] | watch EXPR [in TID[/DEPTH]] [hw=perf|ptrace] | watch 0xADDR:LEN
+ * [hw=perf|ptrace] | breakpoint() | nan [EXPR]
  *
  * of nan the first hit is the last one, unless it says `x COUNT`;
  * or, to take something out, [on RANKS] -ID or -LOCATION, or, to switch off or on again what is in
@@ -44,6 +44,7 @@ struct breakpoint_text {
     struct words condition;
     struct words within;          /* of raise: PATH, or own */
     bool leaving;                 /* of raise: as it leaves that */
+    uint32_t tid, depth;          /* of watch: the frame that names are looked up in; tid 0: none */
     uint64_t after, every, count; /* 0: none */
 };
 

@@ -5,7 +5,7 @@
 #define LOCATIONS                                                                              \
  "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE] [in|leaving " \
  "PATH|own], "                                                                                 \
- "watch EXPR, watch 0xADDR:LEN, breakpoint() or nan [MODEL]"
+ "watch EXPR [in TID[/DEPTH]], watch 0xADDR:LEN, breakpoint() or nan [MODEL]"
 
 /* Names joined by dots, of which some may be <locals>, <lambda> and the like. */
 static bool is_dotted(struct words name)
@@ -172,6 +172,43 @@ static int read_address(struct reader *reader)
     return 0;
 }
 
+/* A number, and the blanks behind it; no: what is wrong if it is too large, or none. */
+static int read_number(struct reader *reader, uint64_t most, const char *no, uint64_t *out)
+{
+    struct words number = {reader->at, 0};
+
+    while (number.text + number.size < reader->end && python_in_word(number.text[number.size]))
+        number.size++;
+    reader->at += number.size;
+    reader_skip_blanks(reader);
+    return parse_number(number, most, out) ? 0 : reader_complain(reader, number.text, no);
+}
+
+/* `in TID` or `in TID/DEPTH`, or nothing. */
+static int read_frame(struct reader *reader)
+{
+    static const char no_thread[] = "no thread has that number";
+    uint64_t tid, depth = 0;
+
+    reader_skip_blanks(reader);
+    if (!reader_take(reader, "in"))
+        return 0;
+    const char *at = reader->at;
+    int r = read_number(reader, INT32_MAX, no_thread, &tid);
+    if (r == 0 && !tid)
+        r = reader_complain(reader, at, no_thread);
+    if (r == 0 && reader->at < reader->end && *reader->at == '/') {
+        reader->at++;
+        reader_skip_blanks(reader);
+        r = read_number(reader, UINT32_MAX, "no thread has so many frames", &depth);
+    }
+    if (r < 0)
+        return r;
+    reader->out->tid = (uint32_t)tid;
+    reader->out->depth = (uint32_t)depth;
+    return 0;
+}
+
 static int read_watch(struct reader *reader)
 {
     const char *p = reader->at;
@@ -181,7 +218,9 @@ static int read_watch(struct reader *reader)
     if (reader->end - p >= 2 && p[0] == '0' && (p[1] == 'x' || p[1] == 'X'))
         r = read_address(reader);
     else
-        r = reader_expression(reader, ENDS_WATCH | ENDS_COUNT, &reader->out->where);
+        r = reader_expression(reader, ENDS_WATCH | ENDS_COUNT | ENDS_FRAME, &reader->out->where);
+    if (r == 0 && reader->out->kind == BREAKPOINT_WATCH)
+        r = read_frame(reader);
     reader_skip_blanks(reader);
     struct words route = reader_peek(reader);
     if (r < 0 || route.size < 3 || memcmp(route.text, "hw=", 3))

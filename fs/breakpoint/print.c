@@ -45,6 +45,10 @@ void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct t
     case BREAKPOINT_WATCH:
         text_puts(out, "watch ");
         words_add(out, breakpoint->where);
+        if (breakpoint->tid)
+            text_printf(out, " in %u", breakpoint->tid);
+        if (breakpoint->depth)
+            text_printf(out, "/%u", breakpoint->depth);
         break;
     case BREAKPOINT_WATCH_ADDRESS:
         text_printf(out, "watch 0x%lx:%u", (unsigned long)breakpoint->address, breakpoint->length);

@@ -82,6 +82,29 @@ static bool ends_watch(const struct python_scan *scan)
            (python_is(scan, "hw") && scan->at < scan->end && *scan->at == '=');
 }
 
+static bool ends(const struct python_scan *scan, enum python_token token, unsigned endings);
+
+static bool is_number(struct python_scan *scan)
+{
+    return python_next(scan) == PYTHON_WORD && is_digit(*scan->token);
+}
+
+static bool ends_frame(struct python_scan scan)
+{
+    struct python_scan behind;
+
+    if (!python_is(&scan, "in") || !is_number(&scan))
+        return false;
+    behind = scan;
+    if (python_next(&behind) == PYTHON_OTHER && *behind.token == '/') {
+        if (!is_number(&behind))
+            return false;
+        scan = behind;
+    }
+    enum python_token token = python_next(&scan);
+    return ends(&scan, token, ENDS_WATCH | ENDS_COUNT);
+}
+
 static bool ends(const struct python_scan *scan, enum python_token token, unsigned endings)
 {
     if (token == PYTHON_END)
@@ -93,7 +116,8 @@ static bool ends(const struct python_scan *scan, enum python_token token, unsign
     if (endings & ENDS_CAPTURE)
         return token == PYTHON_STRAY || (token == PYTHON_OTHER && *scan->token == ',');
     return token == PYTHON_WORD && ((endings & ENDS_WATCH && ends_watch(scan)) ||
-                                    (endings & ENDS_COUNT && ends_count(*scan)));
+                                    (endings & ENDS_COUNT && ends_count(*scan)) ||
+                                    (endings & ENDS_FRAME && ends_frame(*scan)));
 }
 
 int reader_expression(struct reader *reader, unsigned endings, struct words *out)

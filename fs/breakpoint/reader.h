@@ -40,6 +40,8 @@ enum ending {
     ENDS_CAPTURE = 1, /* a comma, a bracket that closes */
     ENDS_WATCH = 2,   /* `{`, `if`, `hw=` */
     ENDS_COUNT = 4,   /* `after N`, `every N`, `x COUNT` */
+    ENDS_FRAME = 8,   /* `in TID`, `in TID/DEPTH`, where one of those or nothing follows: of Python,
+                         no number has anything in it */
 };
 
 /* Takes a Python expression; the reader is then at what ends it. */

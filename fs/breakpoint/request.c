@@ -74,6 +74,8 @@ static void add_setting(const struct breakpoint_text *b, struct proto_breakpoint
     entry->after = b->after;
     entry->every = b->every;
     entry->within_size = add_words(out, b->within);
+    entry->thread = b->tid;
+    entry->depth = b->depth;
 }
 
 static void add_entry(const struct breakpoint_text *b, struct proto_breakpoint *entry,

@@ -4,7 +4,7 @@
 #include "fs/breakpoint/line.h"
 
 struct breakpoint_request {
-    struct text text; /* of struct proto_breakpoint */
+    struct text text; /* of struct proto_breakpoint, with a thread's number for its pthread_t */
     char *source;     /* what was read */
     struct breakpoint_line {
         const char *line;

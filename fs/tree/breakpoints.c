@@ -14,6 +14,7 @@
 #include "fs/process/jobs.h"
 #include "fs/recording/held_threads.h"
 #include "fs/tree/agent_session.h"
+#include "fs/tree/from_snapshot.h"
 #include "fs/watch/follow.h"
 #include "schema/schema.h"
 
@@ -24,23 +25,64 @@
 
 /* ---- writing ---- */
 
+/* The thread that names are to be looked up in, as the agent knows it. */
+static int find_thread(struct file_context *context, struct proto_breakpoint *entry)
+{
+    pid_t tid = (pid_t)entry->thread;
+    int64_t interp = 0;
+
+    int r = snapshot_find_thread(context, tid, &entry->thread, &interp);
+    if (r == -ESRCH && target_alive(context->target)) {
+        text_clear(&context->why);
+        text_printf(&context->why, "the process has no thread %d", (int)tid);
+    }
+    if (r < 0 || interp == 0)
+        return r;
+    text_puts(&context->why, "values are watched in the main interpreter only, and this thread is "
+                             "in another one");
+    return -EOPNOTSUPP;
+}
+
+/* Has the text of a request say which threads it means. */
+static int find_threads(struct file_context *context, const struct breakpoint_request *request,
+                        struct text *out)
+{
+    struct proto_breakpoint entry;
+
+    text_add(out, request->text.data, request->text.size);
+    for (size_t at = 0; at < out->size; at += entry.size) {
+        memcpy(&entry, out->data + at, sizeof entry);
+        int r = entry.thread ? find_thread(context, &entry) : 0;
+        if (r < 0) {
+            breakpoint_request_blame(request, at, &context->why);
+            return r;
+        }
+        memcpy(out->data + at, &entry, sizeof entry);
+    }
+    return out->error;
+}
+
 static int ask(struct file_context *context, struct session *session,
                const struct breakpoint_request *request, struct text *said, struct outcome *outcome)
 {
     bool replaces = context->clears && (request->sets || !request->n);
+    _cleanup_(text_deinit) struct text text = TEXT_INIT;
     struct session_eval eval = {
         .op = PROTO_BREAKPOINTS,
         .request = {.flags = BREAKPOINTS_LAST | (replaces ? BREAKPOINTS_REPLACE : 0)},
-        .text = request->text.data,
-        .size = request->text.size,
     };
     struct proto_done done = {0};
 
+    int r = find_threads(context, request, &text);
+    if (r < 0)
+        return r;
+    eval.text = text.data;
+    eval.size = text.size;
     eval.request.gil_interval = agent_session_gil_interval(context, 0);
     eval.gil_deadline_ns = agent_session_patience(context, 0);
     if (context->lifetime)
         eval.request.thread = lifetime_number(context->lifetime);
-    int r = request->here ? agent_session_here(context, session) : 0;
+    r = request->here ? agent_session_here(context, session) : 0;
     if (r < 0)
         return r;
     r = session_eval(session, &eval, context->interrupt, said, &done);

@@ -4,38 +4,12 @@
  * Complete statements run as they arrive; the agent says how much of the text that was. */
 #include "agent/base/cleanup.h"
 #include "fs/process/jobs.h"
-#include "fs/remote/moment/snapshot.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/eval_head.h"
 #include "fs/tree/from_snapshot.h"
 
 #include <errno.h>
 #include <string.h>
-
-/* The thread of the tree as the agent knows it. */
-static int find_thread(struct file_context *context, struct proto_eval *request)
-{
-    const struct snapshot_options options = {.tid = context->tid};
-    struct snapshot *snapshot;
-    int r = -EINVAL;
-
-    int taken = snapshot_take(context->target, &options, &snapshot);
-    if (taken < 0)
-        return snapshot_error(context, taken);
-    for (size_t i = 0; i < snapshot->nthreads; i++) {
-        const struct thread *thread = &snapshot->threads[i];
-        if (thread->tid != context->tid || !thread->tstate)
-            continue;
-        request->thread = thread->thread_id;
-        request->interp = thread->interp_id;
-        r = 0;
-        break;
-    }
-    snapshot_free(snapshot);
-    if (r < 0)
-        text_puts(&context->why, "this thread runs no Python: there is nothing to evaluate in");
-    return r;
-}
 
 static bool in_crash(const struct file_context *context)
 {
@@ -70,7 +44,9 @@ static int fill_request(struct file_context *context, const struct input *input,
         request->flags |= EVAL_IN_CRASH;
     if (context->tid) {
         request->flags |= in_frame ? EVAL_IN_FRAME : EVAL_ON_THREAD;
-        int r = find_thread(context, request);
+        int r = snapshot_find_thread(context, context->tid, &request->thread, &request->interp);
+        if (r == -EINVAL)
+            text_puts(&context->why, ": there is nothing to evaluate in");
         if (r < 0)
             return r;
     }

@@ -13,3 +13,8 @@ int snapshot_each_thread(struct file_context *context, bool native,
 /* Puts into context->why what snapshot_take() or snapshot_visit() failed with, why, and what to do;
  * returns error. */
 int snapshot_error(struct file_context *context, int error);
+
+/* Finds the pthread_t of a thread that runs Python, and the interpreter it is in. -EINVAL, with
+ * words: it runs none; -ESRCH, -EPERM and the like, with words. */
+int snapshot_find_thread(struct file_context *context, pid_t tid, uint64_t *thread,
+                         int64_t *interp);

@@ -226,24 +226,6 @@ static int run_until(struct ctl_line *line)
 
 /* ---- pause ---- */
 
-/* pthread_t of the thread of the tree. */
-static int find_thread(struct file_context *context, uint64_t *out)
-{
-    const struct snapshot_options options = {.tid = context->tid};
-    struct snapshot *snapshot;
-
-    int r = snapshot_take(context->target, &options, &snapshot);
-    if (r < 0)
-        return snapshot_error(context, r);
-    const struct thread *thread = snapshot->nthreads ? &snapshot->threads[0] : NULL;
-    *out = thread && thread->tid == context->tid && thread->tstate ? thread->thread_id : 0;
-    snapshot_free(snapshot);
-    if (*out)
-        return 0;
-    text_puts(&context->why, "this thread runs no Python: there is no line that it could stop at");
-    return -EINVAL;
-}
-
 static bool is_held(struct file_context *context, void *unused)
 {
     struct held held;
@@ -258,12 +240,15 @@ static int run_pause(struct ctl_line *line)
     struct session *session;
     struct held held;
     int held_now = 1;
+    int64_t interp;
 
     int r = ctl_pause_duration(line, &order.stop_ns);
     if (r == 0)
         r = read_own(context, &held);
     if (r == 0 && !held.since_ns) {
-        r = find_thread(context, &order.thread);
+        r = snapshot_find_thread(context, context->tid, &order.thread, &interp);
+        if (r == -EINVAL)
+            text_puts(&context->why, ": there is no line that it could stop at");
         if (r == 0)
             r = agent_session_attach(context, ATTACH_ANY, &session);
         if (r < 0)

@@ -288,7 +288,7 @@ def test_functions_and_data(debugged):
     assert frames[0]["name"] == "leaf" and frames[-1]["name"] == "<module>"
     _, scope = editor.locals(frames[0]["id"])
     info = editor.ask("dataBreakpointInfo", variablesReference=scope, name="x")
-    assert info["dataId"] == "x" and info["accessTypes"] == ["write"]
+    assert info["dataId"].startswith(f"x in {thread}/0  # ") and info["accessTypes"] == ["write"]
     data = editor.ask("setDataBreakpoints",
                       breakpoints=[{"dataId": info["dataId"]}, {"dataId": "x", "accessType": "read"}])["breakpoints"]
     assert [one["verified"] for one in data] == [True, False]
@@ -296,6 +296,46 @@ def test_functions_and_data(debugged):
     editor.ask("setDataBreakpoints", breakpoints=[])
     editor.ask("continue", threadId=thread)
     debugged.target.expect("22")
+
+
+def test_data_of_a_frame(debugged):
+    """What a thread's frame has is watched as long as that call lasts."""
+    editor = debugged.editor
+    debugged.attach(LEAF)
+    debugged.target.send("threading.Thread(target=turn, args=[2]).start()")
+    debugged.target.expect("None")
+    thread = editor.stopped("breakpoint")
+    assert thread != debugged.pid
+    frame = next(frame["id"] for frame in editor.frames(thread) if frame["name"] == "turn")
+    _, scope = editor.locals(frame)
+    for where in {"variablesReference": scope}, {"frameId": frame}:
+        data = editor.ask("dataBreakpointInfo", name="total", **where)
+        assert data["dataId"].startswith(f"total in {thread}/1  # ")
+    wanted = [{"dataId": data["dataId"], "condition": "new > 5"}]
+    (shown,) = editor.ask("setDataBreakpoints", breakpoints=wanted)["breakpoints"]
+    assert shown["verified"]
+    editor.ask("continue", threadId=thread)
+    event = editor.event("stopped")
+    assert (event["reason"], event["threadId"], event["hitBreakpointIds"]) == ("data breakpoint", thread, [shown["id"]])
+    assert editor.locals(editor.frame(thread)["id"])[0]["total"]["value"] == "7"
+    editor.ask("continue", threadId=thread)
+    changed = editor.event("breakpoint")["breakpoint"]
+    assert (changed["id"], changed["verified"], changed["message"]) == (shown["id"], False, "its frame has returned")
+    (again,) = editor.ask("setDataBreakpoints", breakpoints=wanted)["breakpoints"]
+    assert again["id"] == shown["id"] and not again["verified"]
+    editor.ask("setDataBreakpoints", breakpoints=[])
+    (again,) = editor.ask("setDataBreakpoints", breakpoints=wanted)["breakpoints"]
+    assert not again["verified"] and "its thread has gone on" in again["message"]
+
+
+def test_globals_data(debugged):
+    """A global of the main module is watched wherever it is written."""
+    editor = debugged.editor
+    debugged.attach(RETURN)
+    debugged.target.send("turn(2)")
+    frame = editor.frame(editor.stopped("breakpoint"))["id"]
+    scope = editor.ask("scopes", frameId=frame)["scopes"][1]["variablesReference"]
+    assert editor.ask("dataBreakpointInfo", variablesReference=scope, name="line")["dataId"] == "line"
 
 
 def test_goto(debugged):

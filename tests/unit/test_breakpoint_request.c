@@ -33,12 +33,13 @@ static void test_entries(void)
                                 "\n"
                                 "7: watch 0x1000:4 hw=ptrace\n"
                                 "-7\n"
-                                "-  return  m.f()";
+                                "-  return  m.f()\n"
+                                "watch x in 12/3";
     struct breakpoint_request request;
     struct text why = TEXT_INIT;
 
     read_lines(lines, 0, &request, &why);
-    CHECK(request.n == 4 && request.sets && request.lines[0].at == 0);
+    CHECK(request.n == 5 && request.sets && request.lines[0].at == 0);
 
     const struct proto_breakpoint *e = entry(&request, 0);
     CHECK(e->size == request.lines[1].at && !e->id && e->kind == BREAKPOINT_LINE &&
@@ -66,7 +67,12 @@ static void test_entries(void)
     CHECK(e->kind == BREAKPOINT_REMOVE && !e->id && !e->text_size);
     CHECK_STR(words(e, 1), "return m.f()");
     CHECK_INT(e->where_size, 12);
-    CHECK_INT(request.text.size, request.lines[3].at + e->size);
+    CHECK(!e->thread && !e->depth);
+    e = entry(&request, 4);
+    CHECK(e->kind == BREAKPOINT_WATCH && e->thread == 12 && e->depth == 3);
+    CHECK_STR(words(e, 0), "log watch x in 12/3");
+    CHECK_STR(words(e, 1), "x");
+    CHECK_INT(request.text.size, request.lines[4].at + e->size);
     breakpoint_request_deinit(&request);
 
     read_lines("-7\n", 0, &request, &why);
@@ -111,10 +117,10 @@ static void test_limits(void)
     struct breakpoint_request request;
 
     read_lines("f()\nstop g(x)\nh(\n", -EINVAL, &request, &why);
-    CHECK_STR(why.data,
-              "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise "
-              "[TYPE] [in|leaving PATH|own], "
-              "watch EXPR, watch 0xADDR:LEN, breakpoint() or nan [MODEL]\n  stop g(x)\n       ^");
+    CHECK_STR(why.data, "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise "
+                        "[TYPE] [in|leaving PATH|own], "
+                        "watch EXPR [in TID[/DEPTH]], watch 0xADDR:LEN, breakpoint() or nan "
+                        "[MODEL]\n  stop g(x)\n       ^");
     breakpoint_request_deinit(&request);
 
     text_puts(&lines, "f() if ");

@@ -155,6 +155,21 @@ static void test_locations(void)
     b = read_good("stop watch 0x7fff00001238:8 hw=perf");
     CHECK(b.kind == BREAKPOINT_WATCH_ADDRESS && b.route == ROUTE_PERF && b.length == 8 &&
           b.address == 0x7fff00001238);
+    b = read_good("watch x in 1240/2 hw=perf {y} if x in 3");
+    CHECK(b.kind == BREAKPOINT_WATCH && b.tid == 1240 && b.depth == 2 && b.route == ROUTE_PERF);
+    is(b.where, "x");
+    is(b.condition, "x in 3");
+    b = read_good("watch a in b"); /* no frame's */
+    CHECK(!b.tid && !b.depth);
+    is(b.where, "a in b");
+    b = read_good("watch [i for i in 5]");
+    CHECK(!b.tid);
+    b = read_good("watch a in 5 and b");
+    CHECK(!b.tid);
+    is(b.where, "a in 5 and b");
+    b = read_good("nan m in 5");
+    CHECK(!b.tid);
+    is(b.where, "m in 5");
     b = read_good("nan");
     CHECK(b.kind == BREAKPOINT_NAN && b.action == BREAKPOINT_LOG && !b.where.size && b.count == 1);
     b = read_good("stop nan net.blocks[0] {name} if stage == 'forward' x 5");
@@ -227,6 +242,10 @@ static void test_writes(void)
     reads("watch 0x00F0:4", "log watch 0xf0:4");
     reads("watch a.b{c}", "log watch a.b {c}");
     reads("watch a x 5", "log watch a x 5");
+    reads("watch a  in\t5 / 0 x 5", "log watch a in 5 x 5");
+    reads("stop watch a[b in c] in 7/12{d}after 2", "stop watch a[b in c] in 7/12 {d} after 2");
+    reads("watch a in 5 in 6 hw=ptrace", "log watch a in 5 in 6 hw=ptrace");
+    reads("watch a in 5/3#", "log watch a in 5/3");
     reads("watch f(x if y else 0)", "log watch f(x if y else 0)");
     reads("a.py:1 if x if y else {'#': 1}[z] # why", "log a.py:1 if x if y else {'#': 1}[z]");
     reads("a.py:1 if x5", "log a.py:1 if x5");
@@ -255,9 +274,9 @@ static void test_removal(void)
     breakpoint_text_location(&b, &out);
     CHECK_STR(out.data, "train.py:88");
     text_clear(&out);
-    b = read_good("-watch a\t[0] hw=ptrace");
+    b = read_good("-watch a\t[0] in 5/1 hw=ptrace");
     breakpoint_text_location(&b, &out);
-    CHECK_STR(out.data, "watch a [0] hw=ptrace");
+    CHECK_STR(out.data, "watch a [0] in 5/1 hw=ptrace");
     text_clear(&out);
     b = read_good("-raise");
     breakpoint_text_location(&b, &out);
@@ -315,6 +334,12 @@ static void test_refusals(void)
     refuses("watch", 5, "expression");
     refuses("watch if a", 6, "expression");
     refuses("watch a hw=gdb", 8, "hw=perf");
+    refuses("watch a in 0", 11, "no thread");
+    refuses("watch a in 2147483648", 11, "no thread");
+    refuses("watch a in 5e3", 11, "no thread");
+    refuses("watch a in 5/4294967296", 13, "so many frames");
+    refuses("watch in 5", 6, "expression");
+    refuses("watch 0x10:4 in 5", 13, "");
     refuses("watch a[0", 7, "isn't closed");
     refuses("watch a[0)", 9, "another bracket");
     refuses("watch a)", 7, "no bracket is open");

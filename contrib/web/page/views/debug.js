@@ -8,7 +8,7 @@ import {lineOf} from '/views/events.js';
 import {STACKS, tell, threadsOf, VERBS} from '/views/stacks.js';
 
 const LOGGED = 100;
-const GRAMMAR = '[here] [stop [all] [for TIME]|log] FILE:LINE, FUNC(), return FUNC(), raise [TYPE] [in|leaving PATH|own], watch EXPR, breakpoint() or nan [MODEL], then [{EXPR, ...}] [if EXPR] [after N] [every N] [x COUNT]';
+const GRAMMAR = '[here] [stop [all] [for TIME]|log] FILE:LINE, FUNC(), return FUNC(), raise [TYPE] [in|leaving PATH|own], watch EXPR [in TID[/DEPTH]], breakpoint() or nan [MODEL], then [{EXPR, ...}] [if EXPR] [after N] [every N] [x COUNT]';
 
 export async function debug(root, {directory, signal, every, link}) {
     let tid = null, depth = null, whole = null; // whole: {file, lines}, once it was asked for
