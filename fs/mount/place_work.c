@@ -166,8 +166,8 @@ static int ask(struct call *call, struct place_work *work, bool *lost)
     /* only who traces it can stop its threads */
     if (call->mount->owners && told && !claim_exists(work->work.pid))
         return ask_owner(call, work, lost);
-    work->server.keeps =
-        call->mount->owners && !told && (work->call.op != OWNER_RENDER || !is_read);
+    work->server.keeps = call->mount->owners && !told &&
+                         (work->call.op != OWNER_RENDER || !is_read);
     return ask_here(call, work, lost);
 }
 

@@ -967,9 +967,10 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
     request->more = (uint32_t)rows_question_write(wanted, n, looker, stop, (char *)(request + 1),
                                                   OWNER_MORE_MAX);
     int r = ask_request(arg, request, stop->interrupt, &answer);
-    if (r == -ENOMEM || r == -EFBIG) { /* says who reads it: no other's rows are too many then */
-        text_puts(&answer.why, "its rows are more than a statement may use");
-        r = -E2BIG;
+    if (wanted[0]->rows.front && (r == -ENOMEM || r == -EFBIG)) {
+        if (!answer.why.size)
+            text_puts(&answer.why, "its rows are more than a statement may use");
+        r = -E2BIG; /* so it says, and the other processes have their rows */
     }
     if (r == 0)
         r = rows_answer_read(&answer, wanted, n);

