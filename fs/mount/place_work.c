@@ -160,12 +160,14 @@ static int ask_owner(struct call *call, struct place_work *work, bool *lost)
 static int ask(struct call *call, struct place_work *work, bool *lost)
 {
     bool is_read = work->work.pid; /* else it is shown without a look at the process */
+    bool told = is_read && is_told_by_owner(work);
 
     *lost = false;
     /* only who traces it can stop its threads */
-    if (call->mount->owners && is_read && is_told_by_owner(work) && !claim_exists(work->work.pid))
+    if (call->mount->owners && told && !claim_exists(work->work.pid))
         return ask_owner(call, work, lost);
-    work->server.keeps = call->mount->owners && (work->call.op != OWNER_RENDER || !is_read);
+    work->server.keeps = call->mount->owners && !told &&
+                         (work->call.op != OWNER_RENDER || !is_read);
     return ask_here(call, work, lost);
 }
 

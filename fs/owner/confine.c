@@ -183,6 +183,8 @@ static const struct sock_filter reading[] = {
     ALLOW(mremap),
     ALLOW(munmap),
     ALLOW(ppoll),
+    ALLOW(epoll_ctl),
+    ALLOW(epoll_wait),
     ALLOW(shutdown),
     ALLOW(write),
     /* threads */

@@ -35,8 +35,10 @@ struct owner_request {
     struct owner_call call;
     uint32_t reads;           /* a file, in the name of `who` */
     struct access_caller who; /* complete */
+    uint32_t more;            /* bytes that follow in the message (rows.h) */
 };
-static_assert(sizeof(struct owner_request) < OWNER_PIECE, "one message");
+#define OWNER_MORE_MAX (OWNER_PIECE - sizeof(struct owner_request))
+static_assert(sizeof(struct owner_request) < OWNER_PIECE / 4, "one message");
 
 /* Followed by the words, the names and the text, in this order. */
 struct owner_reply {

@@ -4,6 +4,7 @@
 #include "fs/base/worker.h"
 #include "fs/owner/confine.h"
 #include "fs/owner/message.h"
+#include "fs/owner/rows.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
 #include "fs/trace/callers.h"
@@ -80,37 +81,42 @@ static void answer(struct connection *connection, const struct owner_request *re
     out->error = find(self, &request->call, &process);
     if (out->error < 0)
         return;
-    owner_serve(&server, process, request->reads ? &who : NULL, &request->call,
-                &connection->unwanted, out);
+    if (request->call.op == OWNER_ROWS)
+        rows_question_answer(&server, process, request, (const char *)(request + 1),
+                             &connection->unwanted, out);
+    else
+        owner_serve(&server, process, request->reads ? &who : NULL, &request->call,
+                    &connection->unwanted, out);
     process_unref(steal_pointer(out->process)); /* who asks knows it */
     process_unref(process);
 }
 
-/* Whether there is something to be answered. */
+/* Whether there is something to be answered. out: of OWNER_PIECE bytes. */
 static bool receive(int fd, struct owner_request *out)
 {
     ssize_t n;
 
     do
-        n = recv(fd, out, sizeof *out, 0);
+        n = recv(fd, out, OWNER_PIECE, 0);
     while (n < 0 && errno == EINTR);
-    return n == sizeof *out && out->call.entry < layout_size && out->call.child < layout_size;
+    return n >= (ssize_t)sizeof *out && (size_t)n == sizeof *out + out->more &&
+           out->call.entry < layout_size && out->call.child < layout_size;
 }
 
 static void *connection_main(void *arg)
 {
     struct connection *connection = arg;
     const struct owner_hello hello = {.tid = (int32_t)syscall(SYS_gettid)};
-    struct owner_request request;
-    int sent = 0;
+    _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
+    int sent = request ? 0 : -ENOMEM;
 
-    if (send(connection->fd, &hello, sizeof hello, MSG_NOSIGNAL) < 0)
+    if (sent == 0 && send(connection->fd, &hello, sizeof hello, MSG_NOSIGNAL) < 0)
         sent = -errno;
-    while (sent == 0 && receive(connection->fd, &request)) {
+    while (sent == 0 && receive(connection->fd, request)) {
         struct owner_answer out = {.text = TEXT_INIT, .why = TEXT_INIT};
         atomic_fetch_add(&connection->self->answered, 1);
-        may_hang_left_by_others(request.call.pid);
-        answer(connection, &request, &out);
+        may_hang_left_by_others(request->call.pid);
+        answer(connection, request, &out);
         may_hang_left_by_others(0);
         sent = owner_reply_send(connection->fd, &out);
         owner_answer_deinit(&out);

@@ -5,7 +5,9 @@
 #include "fs/owner/child.h"
 #include "fs/owner/message.h"
 #include "fs/owner/owner.h"
+#include "fs/owner/rows.h"
 #include "fs/owner/statements.h"
+#include "fs/process/process.h"
 #include "fs/trace/callers.h"
 
 #include <errno.h>
@@ -595,7 +597,8 @@ static int converse(const struct connection *connection, const struct owner_requ
     char message[OWNER_PIECE];
     int r = 1;
 
-    if (send(connection->fd, request, sizeof *request, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    if (send(connection->fd, request, sizeof *request + request->more,
+             MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         return -EPIPE;
     while (r > 0) {
         ssize_t n = receive(connection, waiting, message, sizeof message);
@@ -671,6 +674,8 @@ static uint64_t deadline_of(const struct owner_call *call)
 {
     const struct entry *entry = &layout[call->entry];
 
+    if (call->op == OWNER_ROWS)
+        return OWNER_LARGE_NS;
     if (call->op != OWNER_RENDER)
         return OWNER_NAMES_NS;
     return !strncmp(entry->path, "<pid>/heap/", 11) || entry->render == table_render
@@ -829,28 +834,37 @@ static int ask_twin(struct owners *owners, struct owner_class *class,
     return 1;
 }
 
-int owners_ask(struct owners *owners, const struct credentials *who, const struct owner_call *call,
-               struct may_hang *work, const struct interrupt *interrupt,
-               struct owner_answer *answer)
+static int ask_whom(struct owners *owners, const struct owner_request *request,
+                    struct may_hang *work, const struct interrupt *interrupt,
+                    struct owner_answer *answer)
 {
-    struct owner_request request = {.call = *call, .reads = who != NULL};
+    const struct owner_call *call = &request->call;
     struct owner_class class;
     struct access_target target;
 
-    if (who)
-        request.who = who->who;
     int r = class_of(owners, call, &class);
     if (r < 0) {
         answer->error = r;
         return r;
     }
-    r = class.own ? 1 : ask_twin(owners, &class, &request, work, interrupt, answer);
+    r = class.own ? 1 : ask_twin(owners, &class, request, work, interrupt, answer);
     if (r <= 0)
         return r;
     if (owners->contain == CONTAIN_STRICT &&
         (access_read_target(call->pid, &target) < 0 || target.uid[0] || target.uid[1]))
         return refuse(answer);
-    return ask(owners, &class, &request, work, interrupt, answer);
+    return ask(owners, &class, request, work, interrupt, answer);
+}
+
+int owners_ask(struct owners *owners, const struct credentials *who, const struct owner_call *call,
+               struct may_hang *work, const struct interrupt *interrupt,
+               struct owner_answer *answer)
+{
+    struct owner_request request = {.call = *call, .reads = who != NULL};
+
+    if (who)
+        request.who = who->who;
+    return ask_whom(owners, &request, work, interrupt, answer);
 }
 
 /* ---- for the registry ---- */
@@ -858,18 +872,26 @@ int owners_ask(struct owners *owners, const struct credentials *who, const struc
 static void free_work(struct may_hang *work) { free(work); }
 
 /* Asks about a process, and not about a place. */
-static int ask_about(struct owners *owners, const struct owner_call *call,
-                     struct owner_answer *answer)
+static int ask_request(struct owners *owners, const struct owner_request *request,
+                       const struct interrupt *interrupt, struct owner_answer *answer)
 {
     struct may_hang *work = calloc(1, sizeof *work);
 
     if (!work)
         return -ENOMEM;
-    *work = (struct may_hang){.pid = call->pid, .free = free_work};
+    *work = (struct may_hang){.pid = request->call.pid, .free = free_work};
     may_hang_init(work);
-    int r = owners_ask(owners, NULL, call, work, NULL, answer);
+    int r = ask_whom(owners, request, work, interrupt, answer);
     may_hang_unref(work);
     return r;
+}
+
+static int ask_about(struct owners *owners, const struct owner_call *call,
+                     struct owner_answer *answer)
+{
+    const struct owner_request request = {.call = *call};
+
+    return ask_request(owners, &request, NULL, answer);
 }
 
 /* Whether it is an owner process, or runs statements: to read one would take root's rights. */
@@ -925,6 +947,42 @@ static int stacks(void *arg, pid_t pid, uint64_t start_time, enum stacks_form fo
     return r == 0 ? out->error : r;
 }
 
+static int rows(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
+                const struct looker *looker, const struct stop *stop, struct text *why)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
+
+    if (!request)
+        return -ENOMEM;
+    *request = (struct owner_request){
+        .call = {.op = OWNER_ROWS,
+                 .value = (uint32_t)n,
+                 .pid = process->pid,
+                 .start_time = process->start_time,
+                 .membership = process_membership(process),
+                 .is_worker = process_is_worker(process)},
+        .who = looker->principals.opener->who,
+    };
+    request->more = (uint32_t)rows_question_write(wanted, n, looker, stop, (char *)(request + 1),
+                                                  OWNER_MORE_MAX);
+    int r = ask_request(arg, request, stop->interrupt, &answer);
+    if (wanted[0]->rows.front && (r == -ENOMEM || r == -EFBIG)) {
+        if (!answer.why.size)
+            text_puts(&answer.why, "its rows are more than a statement may use");
+        r = -E2BIG; /* so it says, and the other processes have their rows */
+    }
+    if (r == 0)
+        r = rows_answer_read(&answer, wanted, n);
+    if (r == -EPROTO) {
+        r = -EIO;
+        explain(r, false, &answer.why);
+    }
+    text_add(why, answer.why.data, answer.why.size);
+    owner_answer_deinit(&answer);
+    return r;
+}
+
 const struct statement_runner *owners_statements(struct owners *owners)
 {
     return statements_runner(owners->statements);
@@ -933,6 +991,6 @@ const struct statement_runner *owners_statements(struct owners *owners)
 const struct examiner *owners_examiner(struct owners *owners)
 {
     owners->examiner = (struct examiner){
-        .arg = owners, .examine = examine, .identify = identify, .stacks = stacks};
+        .arg = owners, .examine = examine, .identify = identify, .stacks = stacks, .rows = rows};
     return &owners->examiner;
 }

@@ -7,6 +7,7 @@
 #include "fs/process/exited.h"
 #include "fs/process/registry.h"
 #include "fs/remote/memory/core.h"
+#include "fs/tables/scene.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -74,7 +75,9 @@ int context_init(struct file_context *context, const struct server *server, stru
     context->recording = process_recording(process);
     if (entry_exited(entry))
         return exited_has(registry_exited(server->registry), process) ? 0 : -ESRCH;
-    struct target *target = server->keeps ? process_held(process) : process_target(process);
+    struct target *target = server->keeps       ? process_held(process)
+                            : entry_rows(entry) ? scene_target(process)
+                                                : process_target(process);
     bool is_there = target && (!call->tid || thread_exists(target, call->tid)) &&
                     target_alive(target);
     if (server->keeps && target && !atomic_load(&target->found))

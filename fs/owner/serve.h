@@ -19,6 +19,7 @@ enum owner_op {
     OWNER_EXAMINE,    /* what the process is: struct owner_examined as the text */
     OWNER_IDENTIFY,   /* what program it is: lines of format/identity.h */
     OWNER_STACKS,     /* its stacks, in a form of format/stacks.h */
+    OWNER_ROWS,       /* rows of its tables (rows.h) */
 };
 
 #define OWNER_SAMPLED_MAX 191
@@ -37,7 +38,7 @@ struct owner_call {
     uint32_t entry; /* index in the layout of the file or directory */
     uint32_t child; /* that of the child, of OWNER_FIND and OWNER_HAS */
     /* of OWNER_FIND: the number, where the child's name is one; of OWNER_EXAMINE: 1, as it is now;
-     * of OWNER_STACKS: enum stacks_form */
+     * of OWNER_STACKS: enum stacks_form; of OWNER_ROWS: how many tables */
     uint32_t value;
     int32_t pid;         /* 0 outside of processes */
     int32_t tid;         /* 0: no thread */

@@ -322,6 +322,8 @@ static int read_text(rows_read *read, void *arg, struct texts *texts, char **buf
     uint64_t size;
 
     int r = read(arg, &size, sizeof size);
+    if (r == 0 && size > INT32_MAX)
+        return -EPROTO;
     if (r == 0 && size > *cap) {
         char *more = realloc(*buffer, size);
         if (!more)
@@ -348,7 +350,7 @@ static int read_texts(rows_read *read, void *arg, struct texts *texts)
     return r;
 }
 
-static int read_rows(rows_read *read, void *arg, struct wanted *wanted)
+static int read_rows(rows_read *read, void *arg, size_t most, struct wanted *wanted)
 {
     static const struct rows_front nothing = {.host = ""};
     struct rows *rows = &wanted->rows;
@@ -358,6 +360,8 @@ static int read_rows(rows_read *read, void *arg, struct wanted *wanted)
     if (r < 0)
         return r;
     rows_init(rows, wanted->table, wanted->use.columns, head[0] ? &nothing : NULL);
+    if (head[1] > ROWS_MAX || head[1] * rows->width * sizeof *rows->words > most)
+        return -EPROTO;
     r = rows_make(rows, head[1]);
     for (unsigned i = 0; r == 0 && rows->n && i < rows->width; i++)
         if (rows->types[i] == COLUMN_TEXT)
@@ -365,11 +369,12 @@ static int read_rows(rows_read *read, void *arg, struct wanted *wanted)
     return r == 0 ? read(arg, rows->words, rows->n * rows->width * sizeof *rows->words) : r;
 }
 
-int rows_stream_read(rows_read *read, void *arg, struct wanted *const *wanted, size_t n)
+int rows_stream_read(rows_read *read, void *arg, size_t most, struct wanted *const *wanted,
+                     size_t n)
 {
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < n; i++)
-        r = read_rows(read, arg, wanted[i]);
+        r = read_rows(read, arg, most, wanted[i]);
     return r;
 }

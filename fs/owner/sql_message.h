@@ -133,5 +133,6 @@ size_t rows_stream_take(struct rows_stream *stream, char *out, size_t cap);
 
 /* Gives the next `size` bytes of such a stream; or -errno. */
 typedef int rows_read(void *arg, void *out, size_t size);
-/* Fills wanted[i]->rows from it. -errno. */
-int rows_stream_read(rows_read *read, void *arg, struct wanted *const *wanted, size_t n);
+/* Fills wanted[i]->rows from it, which can't be more than `most` bytes. -EPROTO, -errno. */
+int rows_stream_read(rows_read *read, void *arg, size_t most, struct wanted *const *wanted,
+                     size_t n);

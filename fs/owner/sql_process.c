@@ -124,7 +124,7 @@ static int fill(void *arg, struct wanted *const *wanted, size_t n, const struct 
     int r = ask_for_rows(wanted, n, stream->bytes, why);
     stream->op = STATEMENT_NEXT;
     stream->number = stream->at = stream->size = 0;
-    return r == 0 ? rows_stream_read(read_stream, stream, wanted, n) : r;
+    return r == 0 ? rows_stream_read(read_stream, stream, SIZE_MAX, wanted, n) : r;
 }
 
 /* ---- what is asked beside ---- */

@@ -12,6 +12,11 @@ struct examined {
     struct found_agent agent; /* but for its record; record_addr 0: it has none */
 };
 
+struct looker;
+struct process;
+struct stop;
+struct wanted;
+
 struct examiner {
     void *arg;
     /* What runs in the process that was started then, in clock ticks since boot. now: its
@@ -23,4 +28,8 @@ struct examiner {
     /* Its stacks: as stacks_text. */
     int (*stacks)(void *arg, pid_t pid, uint64_t start_time, enum stacks_form form,
                   struct text *why, struct text *out);
+    /* Rows of its tables (sql/engine.h), all of one moment: adds them to wanted[i]->rows, which are
+     * begun. looker: for whom. Errors as scene_fill(). */
+    int (*rows)(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
+                const struct looker *looker, const struct stop *stop, struct text *why);
 };

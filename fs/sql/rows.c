@@ -236,3 +236,35 @@ void rows_append(struct rows *rows, struct rows *from)
     }
     rows_deinit(from);
 }
+
+/* ---- copying what isn't believed ---- */
+
+static int copy_word(struct rows *rows, unsigned column, const struct rows *from, size_t row)
+{
+    unsigned slot = from->slots[column];
+    uint64_t word = rows_word(from, row, slot);
+
+    if (from->types[slot] != COLUMN_TEXT) {
+        *last(rows, column, from->types[slot]) = word;
+    } else if (word) {
+        if (word > from->texts[slot].n)
+            return -EPROTO;
+        const struct texts_item *item = texts_get(&from->texts[slot], (uint32_t)word);
+        rows_bytes(rows, column, item->bytes, item->size);
+    }
+    return rows->error;
+}
+
+int rows_copy(struct rows *rows, const struct table *table, const struct rows *from)
+{
+    int r = from->error;
+
+    for (size_t i = 0; r == 0 && i < from->n; i++) {
+        rows_add(rows);
+        r = rows->error;
+        for (unsigned k = 0; r == 0 && k < table->ncolumns; k++)
+            if (from->slots[k] != ROWS_UNUSED)
+                r = copy_word(rows, k, from, i);
+    }
+    return r;
+}

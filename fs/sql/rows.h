@@ -66,6 +66,9 @@ void rows_take(struct rows *rows, unsigned column, struct text *text);
 /* Makes n rows, of a table without any, whose words and texts are then filled in by who asks, as
  * they are in other rows of the same shape. -ENOMEM, -EFBIG. */
 int rows_make(struct rows *rows, size_t n);
+/* Adds all rows of others of the same table and columns, which may be wrong: -EPROTO where a text's
+ * number isn't there. Returns the error of these, too. */
+int rows_copy(struct rows *rows, const struct table *table, const struct rows *from);
 /* Moves all rows of another table of the same shape behind these, and leaves it empty. */
 void rows_append(struct rows *rows, struct rows *from);
 

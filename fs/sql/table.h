@@ -114,6 +114,7 @@ struct row_source {
     /* Adds the rows after all that. */
     int (*fill)(struct scene *scene, const struct use *use, struct rows *rows);
     bool catalog;  /* they are of no process */
+    bool between;  /* other processes are read for them, too */
     bool lasting;  /* they are kept by the daemon, of a process that has ended, too: scene->target
                       may  be NULL */
     bool recorded; /* they are of scene->recording, which may be NULL, and of a process that has

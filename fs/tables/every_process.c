@@ -233,7 +233,7 @@ static int read_process(const struct job *job, const struct item *item, struct w
         if (!item->ended || job->table[i]->rows->recorded)
             list[n++] = &wanted[i];
     }
-    struct target *target = item->ended ? NULL : process_target(process);
+    struct target *target = item->ended ? NULL : scene_target(process);
     const struct subject of = {process, target, process_recording(process), &job->looker};
     int r = !list                     ? -ENOMEM
             : !target && !item->ended ? -ESRCH

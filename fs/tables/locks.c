@@ -128,4 +128,4 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     return 0;
 }
 
-const struct row_source locks_rows = {.plan = plan, .fill = fill};
+const struct row_source locks_rows = {.plan = plan, .fill = fill, .between = true};

@@ -4,9 +4,12 @@
 #include "fs/access/credentials.h"
 #include "fs/format/backtrace.h"
 #include "fs/proc/lwp.h"
+#include "fs/process/examiner.h"
+#include "fs/process/process.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/remote/since/since.h"
+#include "fs/trace/claims.h"
 
 #include <errno.h>
 
@@ -238,8 +241,9 @@ static void scene_deinit(struct scene *scene)
     text_deinit(&scene->call_why);
 }
 
-int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,
-               size_t n, const struct stop *stop, struct text *why)
+static int fill_here(const struct tables *tables, const struct subject *of,
+                     struct wanted *const *wanted, size_t n, const struct stop *stop,
+                     struct text *why)
 {
     _cleanup_(scene_deinit) struct scene scene = {
         .tables = tables,
@@ -262,6 +266,71 @@ int scene_fill(const struct tables *tables, const struct subject *of, struct wan
     if (r == 0 && scene.passive && !target_alive(of->target))
         r = -ESRCH; /* and what /proc said may be of another */
     return r < 0 ? explain(of->target, r, why) : 0;
+}
+
+/* ---- where others read the process ---- */
+
+struct target *scene_target(struct process *process)
+{
+    return process->examiner ? process_held(process) : process_target(process);
+}
+
+/* Whether whoever reads the process adds the rows. The daemon adds those of what it keeps. */
+static bool is_examined(const struct table *table)
+{
+    const struct row_source *source = table->rows;
+
+    return !source->catalog && !source->lasting &&
+           (!source->recorded || table->recorded == (int)RECORDED_COLLECTIVES);
+}
+
+static int fill_examined(const struct tables *tables, const struct subject *of,
+                         struct wanted *const *wanted, size_t n, const struct stop *stop,
+                         struct text *why)
+{
+    const struct examiner *examiner = of->process->examiner;
+    _cleanup_free_ struct wanted **examined = calloc(n, sizeof *examined);
+    _cleanup_free_ struct wanted **kept = calloc(n, sizeof *kept);
+    size_t nexamined = 0, nkept = 0;
+    int r = 0;
+
+    if (!examined || !kept)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        if (is_examined(wanted[i]->table))
+            examined[nexamined++] = wanted[i];
+        else
+            kept[nkept++] = wanted[i];
+    if (nexamined)
+        r = examiner->rows(examiner->arg, of->process, examined, nexamined, of->looker, stop, why);
+    return r == 0 && nkept ? fill_here(tables, of, kept, nkept, stop, why) : r;
+}
+
+/* Whether only the daemon can read it: it reads other processes, too, or it is the one who traces
+ * the process, and so the only one who can stop its threads. */
+static bool is_read_here(const struct process *process, struct wanted *const *wanted, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (wanted[i]->table->rows->between)
+            return true;
+    return claim_exists(process->pid);
+}
+
+int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,
+               size_t n, const struct stop *stop, struct text *why)
+{
+    struct process *process = of->process;
+    struct subject here = *of;
+
+    if (!process || !process->examiner)
+        return fill_here(tables, of, wanted, n, stop, why);
+    bool lives = process_alive(process);
+    if (lives && !is_read_here(process, wanted, n))
+        return fill_examined(tables, of, wanted, n, stop, why);
+    here.target = lives ? process_target(process) : NULL; /* what is only held can't be read */
+    int r = fill_here(tables, &here, wanted, n, stop, why);
+    target_unref(here.target);
+    return r;
 }
 
 int scene_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,

@@ -70,6 +70,9 @@ struct scene {
     unsigned bad; /* moments that were not good enough */
 };
 
+/* The target of a subject: read, or only held where it is somebody else who reads the process. A
+ * reference; NULL: it has ended. */
+struct target *scene_target(struct process *process);
 /* Fills wanted[i]->rows, which are begun, all of one moment. 0 or -errno, and why says more: -ESRCH
  * also if tables are wanted that take a process which is there. */
 int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,

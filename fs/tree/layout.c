@@ -279,6 +279,12 @@ static bool is_passive_table(const char *name)
            strcmp(name, "locks.csv") != 0; /* it shows who is at the other ends, too */
 }
 
+bool entry_rows(const struct entry *entry)
+{
+    return entry->run == query_run || entry->render == table_render ||
+           entry->render == exceptions_top_render;
+}
+
 bool entry_passive(const struct entry *entry)
 {
     static file_render *const renders[] = {

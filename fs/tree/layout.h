@@ -42,6 +42,9 @@ bool entry_passive(const struct entry *entry);
 /* The same of its names alone: a file may be read with the rights of who asks. */
 bool entry_names_passive(const struct entry *entry);
 
+/* Whether what its file says is rows of tables, which whoever reads its process is asked for. */
+bool entry_rows(const struct entry *entry);
+
 /* The last part of an entry's path: its name, or "<pid>" and the like. */
 const char *entry_name(const struct entry *entry);
 

@@ -63,8 +63,6 @@ static int list(struct file_context *context, struct numbers *out)
     _cleanup_(source_list_deinit) struct source_list found = {0};
     char name[NAME_MAX + 1];
 
-    if (!context->target) /* not found yet, where others read it */
-        return -ESRCH;
     int r = sources_list(context->target, &found);
     for (size_t i = 0; r == 0 && i < found.n; i++)
         if (file_name(found.paths[i], name))
@@ -78,8 +76,6 @@ static int find(struct file_context *context, unsigned value)
 {
     char path[SOURCE_PATH_MAX + 1];
 
-    if (!context->target)
-        return -ESRCH;
     int r = sources_find(context->target, has_name, context->word, path);
     return r == -EOPNOTSUPP ? -ENOENT : r;
 }

@@ -15,12 +15,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import pytest
 
+import sql
 from interpreters import eventually, interpreters, patience
 from puppet import Puppet, leave
 from test_hostile import is_sanitized
+from watching import needs_hardware
 
 pytestmark = pytest.mark.attack
 
@@ -227,6 +230,40 @@ def test_confined(contained, debian, nobody):
         assert [pid for pid, _ in readers(contained)] == [pid]
 
 
+def test_rests(contained, debian, nobody):
+    """What has read a process that records something waits for its end, and for nothing else."""
+    with Sleeper(debian, nobody) as theirs:
+        directory = contained.path / str(theirs.pid)
+        (directory / "ctl").write_text("record gc on\n")
+        assert error_of(contained, theirs.pid) is None
+        assert "waits" in sql.reply(directory / "query", "SELECT func FROM backtrace")
+        pid = owners(contained)[pwd.getpwnam(nobody).pw_uid]
+
+        def rests():
+            for _ in range(20):
+                time.sleep(0.01)
+                for tid in os.listdir(f"/proc/{pid}/task"):
+                    if pathlib.Path(f"/proc/{pid}/task/{tid}/stat").read_text().rpartition(") ")[2][0] != "S":
+                        return False
+            return True
+        eventually(rests, what="all its threads asleep")
+
+
+@needs_hardware
+def test_while_traced(contained, debian):
+    """Who traces a process is the only one who can stop its threads: all is read there, names too."""
+    target = debian.run_source("import sys\nclass W: pass\nw = W()\nw.x = 1.5\nprint('ready', flush=True)\n"
+                               "for line in sys.stdin:\n    w.x += 1\n")
+    directory = contained.path / str(target.pid)
+    sql.reply(directory / "breakpoints", "log watch w.x hw=ptrace\n")
+    eventually(lambda: status(target.pid)["TracerPid"] != ["0"], what="the watch")
+    assert {"sys", "__main__"} <= set(os.listdir(directory / "globals"))
+    assert "source.py" in " ".join(os.listdir(directory / "sources"))
+    assert "maxsize" in (directory / "globals" / "sys").read_text()
+    assert "<module>" in sql.reply(directory / "query", "SELECT func FROM backtrace")
+    assert "<module>" in (directory / "backtrace").read_text()
+
+
 def traced(pid, act):
     """What a process does itself while act() runs, and no child that executes something: lines of strace."""
     with tempfile.TemporaryDirectory() as directory:
@@ -268,16 +305,22 @@ def test_daemon_reads_nothing(contained, debian, nobody):
                 assert not (contained.path / str(victim.pid) / "torch").exists()
                 contained.read(victim.pid, "status")
                 contained.read(victim.pid, "tables", "threads.csv")
+                assert "stays" in sql.reply(contained.path / str(victim.pid) / "query",
+                                            "SELECT command, func FROM process, backtrace, environ, modules LIMIT 1")
+                assert "LC_ALL" in contained.read(victim.pid, "tables", "environ.csv")
             for file in "backtrace", "stacks.folded", "backtrace.python", "stacks.python.folded":
                 assert "waits" in contained.read("all", file)
+            assert {str(mine.pid), str(theirs.pid)} <= set(
+                sql.reply(contained.path / "all" / "query", "-- format: csv\nSELECT pid FROM threads").split())
             assert os.listdir(contained.path / "by-rank") == []
 
     said = traced(contained.pid, look)
     opened = {re.sub(r"\d+", "N", path) for line in said for path in re.findall(r'^open(?:at)?\([^"]*"([^"]*)"', line)}
-    # the maps: of whatever else is in a namespace of its own just now
+    # the maps: of whatever else is in a namespace of its own just now; fdinfo: of who has written a statement
     assert opened <= {"/proc", "/proc/N/stat", "/proc/N/statm", "/proc/N/status", "/proc/N/auxv", "/proc/N/ns/user",
                       "/proc/N/uid_map", "/proc/N/gid_map", "/proc/N/task", "N/status", "/proc/N/syscall",
-                      "/proc/self/task/N/comm", "/dev/null"}, opened
+                      "/proc/self/task/N/comm", "/dev/null", "/proc/sys/vm/overcommit_memory",
+                      "/proc/N/fdinfo", "/proc/N/fdinfo/N"}, opened
     assert "/proc/N/stat" in opened
     # an agent's own record: all/ may have brought one into whoever runs the cases
     assert not [line for line in said if re.match("process_vm_readv|pidfd_getfd|ptrace|readlink", line)
@@ -319,6 +362,31 @@ def test_lies(contained, debian, nobody, said, read, words):
         if words:
             assert words in contained.read(theirs.pid, "errors")
         assert 0 not in owners(contained)
+
+
+@pytest.mark.parametrize("said, words", [
+    (reply(-errno.EOPNOTSUPP), "not supported"),
+    (reply(-errno.ENOMEM), ""),
+    (reply(text=b"\0" * 8 + b"\xff" * 8), "has crashed"),  # so many rows
+    (reply(text=struct.pack("=QQQ", 0, 1, 4242)), "has crashed"),  # of more columns
+    (reply(), "has crashed"),
+], ids=["refused", "no memory", "many", "others", "nothing"])
+@pytest.mark.parametrize("all", [False, True], ids=["one", "all"])
+def test_lies_about_rows(contained, debian, nobody, all, said, words):
+    """What is asked of one process fails; of all processes the others have their rows."""
+    statement = "-- format: csv\nSELECT DISTINCT pid FROM maps" if all else "SELECT count(*) FROM maps"
+    with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
+        path = contained.path / ("all" if all else str(theirs.pid)) / "query"
+        assert sql.reply(path, statement)
+        with Puppet(owners(contained)[pwd.getpwnam(nobody).pw_uid]) as puppet:
+            for fd in connections(puppet.pid):
+                assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+        if all:
+            found = sql.reply(path, statement).split()
+            assert str(mine.pid) in found and str(theirs.pid) not in found
+            assert words.lower() in contained.read(theirs.pid, "errors").lower()
+        else:
+            assert words.lower() in sql.refused(path, statement)[1].lower()
 
 
 def test_few_wait_for_one_user(contained, debian, nobody):
@@ -456,7 +524,8 @@ def test_is_not_read_in_turn(contained, debian, nobody):
     with Sleeper(debian, nobody) as theirs:
         for _ in range(2):  # of what has come since, too
             assert str(theirs.pid) in os.listdir(contained.path)
-        assert [int(said["Uid"][0]) for _, said in readers(contained)].count(0) <= 1
+        # one that is only starting has not taken on its user's yet
+        eventually(lambda: [int(said["Uid"][0]) for _, said in readers(contained)].count(0) <= 1, what="its own alone")
 
 
 def test_ends_with_the_daemon(contained, debian, nobody):

@@ -176,7 +176,15 @@ def test_seccomp(probe, any_python, allowed):
             error, said = eventually(refused, what="an answer")
             assert error in (errno.EPERM, errno.EOPNOTSUPP) and words in said
         else:
-            begun(probe, target, "profile cpu 997hz inside", 20)
+            def begins():  # as above
+                try:
+                    Commands(probe, target.pid).run("ctl", "profile cpu 997hz inside\n")
+                except Refused as refused:
+                    assert refused.errno == errno.ETIMEDOUT
+                    return False
+                return True
+            eventually(begins, what="that it begins")
+            eventually(lambda: samples(probe, target.pid) >= 20, what="samples")
             assert status(probe, target.pid)["Source"] == "inside"
             assert "in_python" in probe.read(target.pid, "profile", "folded")
         shares.begin(target)

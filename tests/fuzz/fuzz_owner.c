@@ -2,7 +2,9 @@
  * what one that runs statements asks and tells. What is made of them keeps all limits, and nothing
  * in it drives a terminal or names what isn't there. */
 #include "fs/owner/message.h"
+#include "fs/owner/rows.h"
 #include "fs/owner/sql_message.h"
+#include "fs/sql/heap.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -101,6 +103,30 @@ static void check_values(const char *message, size_t size)
     sqlite3_close(db);
 }
 
+/* Rows that an owner process gives. */
+static void check_rows(const char *message, size_t size)
+{
+    const struct table *table = &python_tables.items[size % python_tables.n];
+    struct wanted asked = {.table = table, .use.columns = (1ull << table->ncolumns) - 1};
+    struct wanted *wanted = &asked;
+    const struct owner_answer answer = {.text = {.data = (char *)message, .size = size}};
+    struct heap *heap;
+
+    if (heap_start() < 0 || heap_new(16l << 20, 0, &heap) < 0) /* it may say any number of rows */
+        abort();
+    struct heap *before = heap_enter(heap);
+    rows_init(&asked.rows, table, asked.use.columns, NULL);
+    int r = rows_answer_read(&answer, &wanted, 1);
+    for (size_t row = 0; r == 0 && row < asked.rows.n; row++)
+        for (unsigned slot = 0; slot < asked.rows.width; slot++)
+            if (asked.rows.types[slot] == COLUMN_TEXT &&
+                rows_word(&asked.rows, row, slot) > asked.rows.texts[slot].n)
+                abort();
+    rows_deinit(&asked.rows);
+    heap_enter(before);
+    heap_unref(heap);
+}
+
 static void check_done(const char *message, size_t size)
 {
     struct sql_done done;
@@ -121,6 +147,7 @@ static void check_statement(const uint8_t *data, size_t size)
     memcpy(message, data, size);
     check_wanted(message, size);
     check_values(message, size);
+    check_rows(message, size);
     check_done(message, size);
     free(message);
 }

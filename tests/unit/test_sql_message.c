@@ -1,4 +1,5 @@
 /* What passes between who runs statements and who has the rows. */
+#include "fs/owner/rows.h"
 #include "fs/owner/sql_message.h"
 #include "tests/unit/check.h"
 
@@ -105,7 +106,7 @@ static void rows(void)
         add_rows(table, &from[i].rows, counts[i]);
         wanted[i] = &to[i];
     }
-    CHECK_INT(rows_stream_read(read_stream, &reader, wanted, ARRAY_SIZE(counts)), 0);
+    CHECK_INT(rows_stream_read(read_stream, &reader, SIZE_MAX, wanted, ARRAY_SIZE(counts)), 0);
     CHECK(reader.at == reader.size && !rows_stream_take(&reader.stream, reader.piece, 1));
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
         check_same(&from[i].rows, &to[i].rows);
@@ -121,8 +122,68 @@ static void cut(void)
     struct wanted to = {.table = table}, *wanted = &to;
     struct reader reader = {0};
 
-    CHECK_INT(rows_stream_read(read_stream, &reader, &wanted, 1), -EIO);
+    CHECK_INT(rows_stream_read(read_stream, &reader, SIZE_MAX, &wanted, 1), -EIO);
     rows_deinit(&to.rows);
+}
+
+/* ---- rows that an owner process gives ---- */
+
+/* Rows as they are sent, of which the last word is replaced. */
+static void make_answer(struct wanted *from, uint64_t last, struct owner_answer *out)
+{
+    struct rows_stream stream = {.wanted = from, .n = 1};
+    char piece[100];
+    size_t n;
+
+    *out = (struct owner_answer){.text = TEXT_INIT, .why = TEXT_INIT};
+    while ((n = rows_stream_take(&stream, piece, sizeof piece)))
+        text_add(&out->text, piece, n);
+    if (last)
+        memcpy(out->text.data + out->text.size - sizeof last, &last, sizeof last);
+}
+
+static int read_answer(const struct owner_answer *answer, struct wanted *wanted)
+{
+    static const struct rows_front front = {.host = "host", .pid = 7, .rank = 3};
+
+    rows_init(&wanted->rows, wanted->table, wanted->use.columns, &front);
+    return rows_answer_read(answer, &wanted, 1);
+}
+
+/* They get what stands in front of rows here; what was told is told apart from what can't be. */
+static void answers(void)
+{
+    const struct table *table = table_of("backtrace");
+    const unsigned func = column_of(table, "func");
+    struct wanted from = {.table = table, .use.columns = 1ull << func};
+    struct wanted to = from;
+    struct owner_answer answer;
+
+    rows_init(&from.rows, table, from.use.columns, NULL);
+    add_rows(table, &from.rows, 30);
+    make_answer(&from, 0, &answer);
+    CHECK_INT(read_answer(&answer, &to), 0);
+    CHECK_INT(to.rows.n, 30);
+    CHECK_INT(rows_word(&to.rows, 29, 1), 7);
+    CHECK_INT(rows_word(&to.rows, 29, 2), 3);
+    const uint64_t word = rows_word(&to.rows, 12, to.rows.slots[func]);
+    CHECK(texts_get(&to.rows.texts[to.rows.slots[func]], (uint32_t)word)->size == strlen("f5"));
+    rows_deinit(&to.rows);
+
+    text_putc(&answer.text, 'x');
+    CHECK_INT(read_answer(&answer, &to), -EPROTO); /* more than there is */
+    rows_deinit(&to.rows);
+    for (size_t size = 0; size < answer.text.size - 1; size += size < 64 ? 1 : 4093) {
+        answer.text.size = size;
+        CHECK_INT(read_answer(&answer, &to), -EPROTO); /* less */
+        rows_deinit(&to.rows);
+    }
+    owner_answer_deinit(&answer);
+    make_answer(&from, 4242, &answer);
+    CHECK_INT(read_answer(&answer, &to), -EPROTO); /* a text that isn't there */
+    rows_deinit(&to.rows);
+    owner_answer_deinit(&answer);
+    rows_deinit(&from.rows);
 }
 
 /* ---- what is asked of tables ---- */
@@ -295,6 +356,7 @@ int main(void)
 {
     rows();
     cut();
+    answers();
     bounds();
     calls();
     no_room();

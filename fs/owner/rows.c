@@ -1,0 +1,196 @@
+#include "fs/owner/rows.h"
+
+#include "agent/base/clock.h"
+#include "fs/access/credentials.h"
+#include "fs/owner/sql_message.h"
+#include "fs/sql/heap.h"
+#include "fs/tables/scene.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Followed by the principals, struct access_caller each, and what is asked of tables. */
+struct question {
+    uint64_t left_ns; /* until the deadline */
+    uint32_t nprincipals;
+    uint32_t many; /* something stands in front of the rows */
+};
+
+static const struct rows_front in_front = {.host = ""}; /* who asks knows what */
+
+size_t rows_question_write(struct wanted *const *wanted, size_t n, const struct looker *looker,
+                           const struct stop *stop, char *more, size_t cap)
+{
+    const struct principals *principals = &looker->principals;
+    uint64_t now = monotonic_ns();
+    const struct question head = {
+        .left_ns = stop->deadline_ns > now ? stop->deadline_ns - now : 0,
+        .nprincipals = (uint32_t)principals->n,
+        .many = wanted[0]->rows.front != NULL,
+    };
+    size_t size = principals->n * sizeof *principals->items;
+
+    memcpy(more, &head, sizeof head);
+    memcpy(more + sizeof head, principals->items, size);
+    size += sizeof head;
+    return size + sql_wanted_write(wanted, n, more + size, cap - size);
+}
+
+/* What is to be filled. */
+struct filling {
+    struct wanted *wanted;
+    struct wanted **list; /* to each of them */
+    size_t n;
+    struct looker looker;
+    struct credentials opener;
+    struct stop stop;
+};
+
+static void filling_deinit(struct filling *filling)
+{
+    for (size_t i = 0; filling->list && i < filling->n; i++)
+        rows_deinit(&filling->list[i]->rows);
+    free(filling->list);
+    free(filling->wanted);
+}
+
+/* Reads the question. */
+static int prepare(const struct owner_request *request, const char *more,
+                   const struct interrupt *interrupt, const struct access *access,
+                   struct filling *out)
+{
+    struct principals *principals = &out->looker.principals;
+    struct question head;
+
+    if (request->more < sizeof head)
+        return -EPROTO;
+    memcpy(&head, more, sizeof head);
+    size_t at = sizeof head, size = head.nprincipals * sizeof *principals->items;
+    if (head.nprincipals > PRINCIPALS_MAX || size > request->more - at)
+        return -EPROTO;
+    out->opener = (struct credentials){.refs = 1, .who = request->who, .ns = -1};
+    out->looker.access = access;
+    principals->opener = &out->opener;
+    principals->n = head.nprincipals;
+    memcpy(principals->items, more + at, size);
+    out->stop = (struct stop){interrupt, monotonic_ns() + head.left_ns};
+    at += size;
+    out->n = request->call.value;
+    int r = sql_wanted_read(more + at, request->more - at, &out->wanted, &out->n);
+    if (r < 0)
+        return r;
+    out->list = calloc(out->n, sizeof(struct wanted *));
+    for (size_t i = 0; out->list && i < out->n; i++) {
+        struct wanted *w = out->list[i] = &out->wanted[i];
+        rows_init(&w->rows, w->table, w->use.columns, head.many ? &in_front : NULL);
+    }
+    return out->list ? 0 : -ENOMEM;
+}
+
+static int add_stream(const struct filling *filling, struct text *out)
+{
+    struct rows_stream stream = {.wanted = filling->wanted, .n = filling->n};
+    char piece[4096];
+    size_t n;
+
+    for (size_t i = 0; i < filling->n; i++)
+        if (filling->wanted[i].rows.error)
+            return filling->wanted[i].rows.error;
+    while ((n = rows_stream_take(&stream, piece, sizeof piece)) && !out->cut)
+        text_add(out, piece, n);
+    return out->cut ? -EFBIG : out->error;
+}
+
+static int fill(struct file_context *context, struct filling *filling, struct text *out)
+{
+    const struct subject of = {context->process, context->target, context->recording,
+                               &filling->looker};
+    struct heap *heap;
+
+    int r = heap_start();
+    if (r == 0)
+        r = heap_new(HEAP_MAX, filling->opener.who.fsuid, &heap);
+    if (r < 0)
+        return r;
+    struct heap *before = heap_enter(heap);
+    r = scene_fill(&python_tables, &of, filling->list, filling->n, &filling->stop, &context->why);
+    if (r == 0)
+        r = add_stream(filling, out);
+    filling_deinit(filling);
+    *filling = (struct filling){0};
+    heap_enter(before);
+    heap_unref(heap);
+    return r;
+}
+
+int rows_question_answer(const struct server *server, struct process *process,
+                         const struct owner_request *request, const char *more,
+                         const struct interrupt *interrupt, struct owner_answer *answer)
+{
+    _cleanup_context_ struct file_context context = {0};
+    _cleanup_(filling_deinit) struct filling filling = {0};
+
+    int r = prepare(request, more, interrupt, server->access, &filling);
+    if (r == 0)
+        r = context_init(&context, server, process, &request->call);
+    if (r == 0) {
+        context_refresh(&context);
+        r = fill(&context, &filling, &answer->text);
+    }
+    answer->why = context.why;
+    context.why = TEXT_INIT;
+    return answer->error = r;
+}
+
+/* ---- what comes of it ---- */
+
+struct answered {
+    const char *bytes;
+    size_t left;
+};
+
+static int take(void *arg, void *out, size_t size)
+{
+    struct answered *from = arg;
+
+    if (size > from->left)
+        return -EPROTO;
+    memcpy(out, from->bytes, size);
+    from->bytes += size;
+    from->left -= size;
+    return 0;
+}
+
+/* Where the rows are read to, before they are believed. */
+struct received {
+    struct wanted *wanted;
+    struct wanted **list;
+    size_t n;
+};
+
+static void received_deinit(struct received *received)
+{
+    for (size_t i = 0; received->wanted && i < received->n; i++)
+        rows_deinit(&received->wanted[i].rows);
+    free(received->list);
+    free(received->wanted);
+}
+
+int rows_answer_read(const struct owner_answer *answer, struct wanted *const *wanted, size_t n)
+{
+    _cleanup_(received_deinit) struct received received = {.wanted = calloc(n, sizeof **wanted),
+                                                           .list = calloc(n, sizeof *wanted),
+                                                           .n = n};
+    struct answered from = {answer->text.data, answer->text.size};
+
+    if (!received.wanted || !received.list)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        received.list[i] = &received.wanted[i];
+        received.wanted[i] = (struct wanted){.table = wanted[i]->table, .use = wanted[i]->use};
+    }
+    int r = rows_stream_read(take, &from, from.left, received.list, n);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = rows_copy(&wanted[i]->rows, wanted[i]->table, &received.wanted[i].rows);
+    return r == 0 && from.left ? -EPROTO : r;
+}
