@@ -42,8 +42,8 @@ struct filling {
     struct wanted **list; /* to each of them */
     size_t n;
     struct looker looker;
-    struct credentials opener;
     struct stop stop;
+    struct credentials opener;
 };
 
 static void filling_deinit(struct filling *filling)
