@@ -319,16 +319,16 @@ def _hold(error, what):
 
 def _listener(rank):
     """At TMP/pdb.sock.RANK, for this user alone; beside it, if another process listens there."""
+    import errno
     import socket
     import tempfile
     path = f"{tempfile.gettempdir()}/pdb.sock.{rank}"
     for path in path, f"{path}.{os.getpid()}":
-        with socket.socket(socket.AF_UNIX) as other:
-            try:
-                other.connect(path)
-                continue
-            except (FileNotFoundError, ConnectionRefusedError):
-                pass
+        # of the wrong type: whoever listens there isn't called
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            error = other.connect_ex(path)
+        if error not in (errno.ENOENT, errno.ECONNREFUSED):
+            continue
         listener = socket.socket(socket.AF_UNIX)
         try:
             os.fchmod(listener.fileno(), 0o600)  # which bind() makes it with

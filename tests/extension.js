@@ -29,10 +29,17 @@ const load = Module._load;
 Module._load = (name, ...more) => name === 'vscode' ? vscode : load(name, ...more);
 require(extension).activate({subscriptions: []});
 
+/** What is seen once the list has been read anew. */
+async function rows() {
+    await views.refresh();
+    asked.pop();
+    return views.getChildren();
+}
+
 const said = {
-    rows: async () => (await views.getChildren()).map(row => [row.pid, views.getTreeItem(row)]),
+    rows: async () => (await rows()).map(row => [row.pid, views.getTreeItem(row)]),
     run: async (name, pid) => {
-        const row = pid && (await views.getChildren()).find(one => one.pid === pid);
+        const row = pid && (await rows()).find(one => one.pid === pid);
         return commands[name](row);
     },
     pick: (name, part) => { picks = part; return commands[name](); },

@@ -71,16 +71,29 @@ class Processes {
         this.onDidChangeTreeData = this.changed.event;
     }
 
-    async getChildren() {
+    async load() {
         try {
-            return await processes(setting('mount'));
+            this.rows = await processes(setting('mount'));
         } catch {
-            return []; // the view says what to do
+            this.rows = []; // the view says what to do
         }
+    }
+
+    /** Those that are seen stay until the next ones are there: who clicks meanwhile means one of them. */
+    async refresh() {
+        await this.load();
+        this.changed.fire();
+    }
+
+    async getChildren() {
+        if (!this.rows)
+            await this.load();
+        return this.rows;
     }
 
     getTreeItem(row) {
         const item = new vscode.TreeItem(brief(row.command));
+        item.id = String(row.pid); // the same row the next time
         item.description = describe(row);
         item.tooltip = row.command;
         item.contextValue = row.rank === null ? 'process' : 'rank';
@@ -111,9 +124,9 @@ exports.activate = context => {
         vscode.commands.registerCommand('probefs.pickProcess', pickProcess),
         vscode.commands.registerCommand('probefs.attach', row => attach(row)),
         vscode.commands.registerCommand('probefs.attachRanks', row => attach(row, {ranks: true})),
-        vscode.commands.registerCommand('probefs.refresh', () => view.changed.fire()),
+        vscode.commands.registerCommand('probefs.refresh', () => view.refresh()),
         vscode.window.registerTreeDataProvider('probefs.processes', view),
-        vscode.debug.onDidTerminateDebugSession(() => view.changed.fire()),
+        vscode.debug.onDidTerminateDebugSession(() => view.refresh()),
         vscode.debug.registerDebugConfigurationProvider('probefs', provider),
         vscode.debug.registerDebugConfigurationProvider('probefs', provider, Dynamic),
         vscode.debug.registerDebugAdapterDescriptorFactory('probefs', {

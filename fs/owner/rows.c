@@ -155,7 +155,8 @@ static int take(void *arg, void *out, size_t size)
 
     if (size > from->left)
         return -EPROTO;
-    memcpy(out, from->bytes, size);
+    if (size) /* else there need be nothing to copy from or to */
+        memcpy(out, from->bytes, size);
     from->bytes += size;
     from->left -= size;
     return 0;

@@ -114,6 +114,7 @@ def test_two_of_one_rank(start):
     assert path.name.startswith("pdb.sock.0.")
     assert nc(start.sockets / path.name, "p secret", "q")[1] == "42"
     second.expect("raised")
+    assert first.stderr().count("nc -U") == 1  # the second has found out about it without calling it
     assert nc(start.sockets / "pdb.sock.0", "p secret", "q")[1] == "42"
     first.expect("raised")
 

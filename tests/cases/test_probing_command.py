@@ -198,8 +198,11 @@ def test_profile(any_probing, any_python, tmp_path):
     page = tmp_path / "flames.html"
     any_probing(target.pid, "flamegraph", "-o", page)
     assert "<canvas" in page.read_text() and "spinner.py" in page.read_text()
-    frames = json.loads(any_probing(target.pid, "fg", "pprof", "-j").stdout)["shared"]["frames"]
-    assert "inner" in {frame["name"] for frame in frames}
+
+    def named():
+        return {frame["name"] for frame in
+                json.loads(any_probing(target.pid, "fg", "pprof", "-j").stdout)["shared"]["frames"]}
+    eventually(lambda: "inner" in named(), what="a sample in it")
     any_probing(target.pid, "flamegraph", "--output", tmp_path / "nowhere" / "x", status=1)
     assert os.listdir(tmp_path) == ["flames.html"]
     any_probing(target.pid, "config", "probing.pprof.sample_freq=49")
