@@ -214,6 +214,14 @@ void files_read(struct files *files, struct reply *reply, const char *name, ...)
     end_reply(reply, unread);
 }
 
+void files_put_text(FILE *out, const char *text)
+{
+    fputc('\'', out);
+    for (const char *p = text; *p; p++)
+        fprintf(out, *p == '\'' ? "''" : "%c", *p);
+    fputc('\'', out);
+}
+
 json_t *files_query(struct files *files, struct reply *reply, const char *statement, ...)
 {
     _cleanup_free_ char *text = NULL;

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #define REPLY_MAX (64u << 20) /* bytes of one file, or answer; what is behind that is left out */
 #define KEPT_MAX 32           /* descriptors */
@@ -48,6 +49,8 @@ void files_ask(struct files *files, struct reply *reply, const char *text, const
 /* Reads one. */
 void files_read(struct files *files, struct reply *reply, const char *name, ...)
     __attribute__((format(printf, 3, 4)));
+/* Writes a text as a statement has it, between quotes. */
+void files_put_text(FILE *out, const char *text);
 /* The rows of a statement, made as by printf(3): a new array of objects. NULL: *reply has the
  * words. */
 json_t *files_query(struct files *files, struct reply *reply, const char *statement, ...)

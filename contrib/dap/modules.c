@@ -65,15 +65,6 @@ void modules_see(struct session *session, const char *file)
         json_object_set_new(session->modules.seen, file, json_true());
 }
 
-/* As SQL has a text. */
-static void put_text(FILE *out, const char *text)
-{
-    fputc('\'', out);
-    for (const char *p = text; *p; p++)
-        fprintf(out, *p == '\'' ? "''" : "%c", *p);
-    fputc('\'', out);
-}
-
 /* `'a', 'b'`: the files that are to be told of, by both of their names. NULL: no memory. The
  * caller's. */
 static char *list_seen(struct session *session)
@@ -91,9 +82,9 @@ static char *list_seen(struct session *session)
     {
         _cleanup_free_ char *whole = paths_whole(&session->paths, file);
         fputs(", ", out);
-        put_text(out, file);
+        files_put_text(out, file);
         fputs(", ", out);
-        put_text(out, whole ? whole : file);
+        files_put_text(out, whole ? whole : file);
     }
     fclose(out);
     return list;

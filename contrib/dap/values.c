@@ -265,18 +265,14 @@ static json_t *crash_locals(struct session *session, const struct place *place, 
 /* A text as a literal of SQL. */
 static char *quoted(const char *text)
 {
-    char *made = malloc(2 * strlen(text) + 3), *to = made;
+    char *made = NULL;
+    size_t size;
+    FILE *out = open_memstream(&made, &size);
 
-    if (!made)
+    if (!out)
         return NULL;
-    *to++ = '\'';
-    for (; *text; text++) {
-        if (*text == '\'')
-            *to++ = '\'';
-        *to++ = *text;
-    }
-    *to++ = '\'';
-    *to = 0;
+    files_put_text(out, text);
+    fclose(out);
     return made;
 }
 

@@ -36,29 +36,44 @@ size_t rows_question_write(struct wanted *const *wanted, size_t n, const struct 
     return size + sql_wanted_write(wanted, n, more + size, cap - size);
 }
 
-/* What is to be filled. */
+/* Tables with rows of their own. */
 struct filling {
     struct wanted *wanted;
     struct wanted **list; /* to each of them */
     size_t n;
+};
+
+static void filling_deinit(struct filling *filling)
+{
+    for (size_t i = 0; filling->wanted && i < filling->n; i++)
+        rows_deinit(&filling->wanted[i].rows);
+    free(filling->list);
+    free(filling->wanted);
+}
+
+/* The list of the tables that are wanted. -ENOMEM. */
+static int make_list(struct filling *filling)
+{
+    filling->list = calloc(filling->n, sizeof(struct wanted *));
+    for (size_t i = 0; filling->list && i < filling->n; i++)
+        filling->list[i] = &filling->wanted[i];
+    return filling->list ? 0 : -ENOMEM;
+}
+
+/* What is asked, and for whom. */
+struct asked {
+    struct filling tables;
     struct looker looker;
     struct stop stop;
     struct credentials opener;
 };
 
-static void filling_deinit(struct filling *filling)
-{
-    for (size_t i = 0; filling->list && i < filling->n; i++)
-        rows_deinit(&filling->list[i]->rows);
-    free(filling->list);
-    free(filling->wanted);
-}
-
 /* Reads the question. */
 static int prepare(const struct owner_request *request, const char *more,
                    const struct interrupt *interrupt, const struct access *access,
-                   struct filling *out)
+                   struct asked *out)
 {
+    struct filling *tables = &out->tables;
     struct principals *principals = &out->looker.principals;
     struct question head;
 
@@ -75,49 +90,49 @@ static int prepare(const struct owner_request *request, const char *more,
     memcpy(principals->items, more + at, size);
     out->stop = (struct stop){interrupt, monotonic_ns() + head.left_ns};
     at += size;
-    out->n = request->call.value;
-    int r = sql_wanted_read(more + at, request->more - at, &out->wanted, &out->n);
+    tables->n = request->call.value;
+    int r = sql_wanted_read(more + at, request->more - at, &tables->wanted, &tables->n);
     if (r < 0)
         return r;
-    out->list = calloc(out->n, sizeof(struct wanted *));
-    for (size_t i = 0; out->list && i < out->n; i++) {
-        struct wanted *w = out->list[i] = &out->wanted[i];
+    for (size_t i = 0; i < tables->n; i++) {
+        struct wanted *w = &tables->wanted[i];
         rows_init(&w->rows, w->table, w->use.columns, head.many ? &in_front : NULL);
     }
-    return out->list ? 0 : -ENOMEM;
+    return make_list(tables);
 }
 
-static int add_stream(const struct filling *filling, struct text *out)
+static int add_stream(const struct filling *tables, struct text *out)
 {
-    struct rows_stream stream = {.wanted = filling->wanted, .n = filling->n};
+    struct rows_stream stream = {.wanted = tables->wanted, .n = tables->n};
     char piece[4096];
     size_t n;
 
-    for (size_t i = 0; i < filling->n; i++)
-        if (filling->wanted[i].rows.error)
-            return filling->wanted[i].rows.error;
+    for (size_t i = 0; i < tables->n; i++)
+        if (tables->wanted[i].rows.error)
+            return tables->wanted[i].rows.error;
     while ((n = rows_stream_take(&stream, piece, sizeof piece)) && !out->cut)
         text_add(out, piece, n);
     return out->cut ? -EFBIG : out->error;
 }
 
-static int fill(struct file_context *context, struct filling *filling, struct text *out)
+static int fill(struct file_context *context, struct asked *asked, struct text *out)
 {
     const struct subject of = {context->process, context->target, context->recording,
-                               &filling->looker};
+                               &asked->looker};
+    struct filling *tables = &asked->tables;
     struct heap *heap;
 
     int r = heap_start();
     if (r == 0)
-        r = heap_new(HEAP_MAX, filling->opener.who.fsuid, &heap);
+        r = heap_new(HEAP_MAX, asked->opener.who.fsuid, &heap);
     if (r < 0)
         return r;
     struct heap *before = heap_enter(heap);
-    r = scene_fill(&python_tables, &of, filling->list, filling->n, &filling->stop, &context->why);
+    r = scene_fill(&python_tables, &of, tables->list, tables->n, &asked->stop, &context->why);
     if (r == 0)
-        r = add_stream(filling, out);
-    filling_deinit(filling);
-    *filling = (struct filling){0};
+        r = add_stream(tables, out);
+    filling_deinit(tables);
+    *tables = (struct filling){0};
     heap_enter(before);
     heap_unref(heap);
     return r;
@@ -128,15 +143,16 @@ int rows_question_answer(const struct server *server, struct process *process,
                          const struct interrupt *interrupt, struct owner_answer *answer)
 {
     _cleanup_context_ struct file_context context = {0};
-    _cleanup_(filling_deinit) struct filling filling = {0};
+    struct asked asked = {0};
 
-    int r = prepare(request, more, interrupt, server->access, &filling);
+    int r = prepare(request, more, interrupt, server->access, &asked);
     if (r == 0)
         r = context_init(&context, server, process, &request->call);
     if (r == 0) {
         context_refresh(&context);
-        r = fill(&context, &filling, &answer->text);
+        r = fill(&context, &asked, &answer->text);
     }
+    filling_deinit(&asked.tables);
     answer->why = context.why;
     context.why = TEXT_INIT;
     return answer->error = r;
@@ -162,35 +178,19 @@ static int take(void *arg, void *out, size_t size)
     return 0;
 }
 
-/* Where the rows are read to, before they are believed. */
-struct received {
-    struct wanted *wanted;
-    struct wanted **list;
-    size_t n;
-};
-
-static void received_deinit(struct received *received)
-{
-    for (size_t i = 0; received->wanted && i < received->n; i++)
-        rows_deinit(&received->wanted[i].rows);
-    free(received->list);
-    free(received->wanted);
-}
-
 int rows_answer_read(const struct owner_answer *answer, struct wanted *const *wanted, size_t n)
 {
-    _cleanup_(received_deinit) struct received received = {.wanted = calloc(n, sizeof **wanted),
-                                                           .list = calloc(n, sizeof *wanted),
-                                                           .n = n};
+    /* where the rows are read to, before they are believed */
+    _cleanup_(filling_deinit) struct filling received = {.wanted = calloc(n, sizeof **wanted),
+                                                         .n = n};
     struct answered from = {answer->text.data, answer->text.size};
 
-    if (!received.wanted || !received.list)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        received.list[i] = &received.wanted[i];
+    int r = received.wanted ? make_list(&received) : -ENOMEM;
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < n; i++)
         received.wanted[i] = (struct wanted){.table = wanted[i]->table, .use = wanted[i]->use};
-    }
-    int r = rows_stream_read(take, &from, from.left, received.list, n);
+    r = rows_stream_read(take, &from, from.left, received.list, n);
     for (size_t i = 0; r == 0 && i < n; i++)
         r = rows_copy(&wanted[i]->rows, wanted[i]->table, &received.wanted[i].rows);
     return r == 0 && from.left ? -EPROTO : r;

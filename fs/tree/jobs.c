@@ -95,13 +95,6 @@ int context_job_identity(const struct file_context *context, char job[JOB_NAME_M
 
 /* ---- names ---- */
 
-static int by_word(const void *a, const void *b)
-{
-    const struct number *x = a, *y = b;
-
-    return strcmp(x->word, y->word);
-}
-
 static int jobs_names(struct file_context *context, struct numbers *out)
 {
     _cleanup_(job_members_deinit) struct job_members members = {0};
@@ -112,8 +105,8 @@ static int jobs_names(struct file_context *context, struct numbers *out)
         job_word(&members, i, context_uid(context), word);
         r = numbers_add_word(out, word, NULL);
     }
-    if (r == 0 && out->n)
-        array_sort(out->items, out->n, sizeof *out->items, by_word);
+    if (r == 0)
+        numbers_sort_words(out);
     return r;
 }
 

@@ -1,6 +1,7 @@
 #include "fs/tree/layout.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/sql/table.h"
 #include "fs/tree/cores.h"
 #include "fs/tree/crash.h"
 #include "fs/tree/globals.h"
@@ -12,6 +13,7 @@
 #include "fs/tree/threads.h"
 #include "schema/schema.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* clang-format off */
@@ -259,24 +261,14 @@ const size_t layout_size = ARRAY_SIZE(layout);
 
 bool entry_exited(const struct entry *entry) { return !strncmp(entry->path, "exited/", 7); }
 
-static bool is_among(const char *name, const char *const *names, size_t n)
+/* Whether the file of a table shows nothing but the process. */
+static bool is_passive_table(const char *file)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(names[i], name))
-            return true;
-    return false;
-}
+    char name[32];
 
-/* Tables that show nothing but the process. */
-static bool is_passive_table(const char *name)
-{
-#define FILE_NAME(table, sized) #table ".csv",
-    static const char *const passive[] = {PYTHON_PASSIVE_TABLES(FILE_NAME)};
-    static const char *const lasting[] = {PYTHON_LASTING_TABLES(FILE_NAME)};
-
-    return is_among(name, passive, ARRAY_SIZE(passive)) &&
-           !is_among(name, lasting, ARRAY_SIZE(lasting)) &&
-           strcmp(name, "locks.csv") != 0; /* it shows who is at the other ends, too */
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
+    const struct table *table = tables_find(&python_tables, name);
+    return table && !strcmp(table->source, "passive") && !table->rows->between;
 }
 
 bool entry_rows(const struct entry *entry)

@@ -1,5 +1,6 @@
 #include "fs/tree/names.h"
 
+#include "fs/base/array.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/process.h"
 
@@ -38,6 +39,18 @@ int numbers_add_word(struct numbers *numbers, const char *word, struct process *
         return add(numbers, &(struct number){.word = copy, .process = process});
     process_unref(process);
     return -ENOMEM;
+}
+
+static int by_word(const void *a, const void *b)
+{
+    const struct number *x = a, *y = b;
+
+    return strcmp(x->word, y->word);
+}
+
+void numbers_sort_words(struct numbers *numbers)
+{
+    array_sort(numbers->items, numbers->n, sizeof *numbers->items, by_word);
 }
 
 void numbers_deinit(struct numbers *numbers)

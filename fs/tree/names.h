@@ -23,6 +23,8 @@ int numbers_add(struct numbers *numbers, unsigned value, struct process *process
 /* A word of at most NAME_MAX bytes, which is copied. -ENOMEM. Takes over the reference to process,
  * as above. */
 int numbers_add_word(struct numbers *numbers, const char *word, struct process *process);
+/* Puts them in the order of their words. */
+void numbers_sort_words(struct numbers *numbers);
 void numbers_deinit(struct numbers *numbers);
 
 /* What the number in a dynamic name is; of a word it is none, but context->word, of a part of a

@@ -52,12 +52,6 @@ static bool has_name(const char *path, const char *name)
     return file_name(path, its) && !strcmp(its, name);
 }
 
-static int by_word(const void *a, const void *b)
-{
-    const struct number *x = a, *y = b;
-    return strcmp(x->word, y->word);
-}
-
 static int list(struct file_context *context, struct numbers *out)
 {
     _cleanup_(source_list_deinit) struct source_list found = {0};
@@ -67,8 +61,7 @@ static int list(struct file_context *context, struct numbers *out)
     for (size_t i = 0; r == 0 && i < found.n; i++)
         if (file_name(found.paths[i], name))
             r = numbers_add_word(out, name, NULL);
-    if (out->n)
-        qsort(out->items, out->n, sizeof *out->items, by_word);
+    numbers_sort_words(out);
     return r == -EOPNOTSUPP ? 0 : r;
 }
 

@@ -37,8 +37,7 @@ static void sort(struct source_list *list)
 {
     size_t n = 0;
 
-    if (list->n)
-        qsort(list->paths, list->n, sizeof *list->paths, by_path);
+    array_sort(list->paths, list->n, sizeof *list->paths, by_path);
     for (size_t i = 0; i < list->n; i++)
         if (n && !strcmp(list->paths[n - 1], list->paths[i]))
             free(list->paths[i]);
