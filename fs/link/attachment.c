@@ -53,13 +53,14 @@ struct session *attachment_session(struct attachment *attachment)
     return session_ref(attachment->session);
 }
 
-void attachment_set(struct attachment *attachment, struct session *session)
+void attachment_set(struct attachment *attachment, struct session *session, uint64_t base)
 {
     struct session *old;
     {
         _guard_mutex_(&attachment->lock);
         old = attachment->session;
         attachment->session = session;
+        attachment->base = base;
     }
     session_unref(old);
 }

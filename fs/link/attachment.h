@@ -16,6 +16,7 @@ struct attachment {
 
     pthread_mutex_t lock;    /* guards what follows */
     struct session *session; /* the last one; it may have ended; NULL */
+    uint64_t base;           /* of its agent's image */
     uint64_t pause_ns, attach_ns;
 };
 
@@ -25,8 +26,8 @@ struct attachment *attachment_of(struct target *target);
 struct attachment *attachment_there(const struct target *target);
 /* The session if it is alive, with a reference; else NULL. */
 struct session *attachment_session(struct attachment *attachment);
-/* Puts another one in its place, or NULL; takes over the caller's reference. */
-void attachment_set(struct attachment *attachment, struct session *session);
+/* Puts another one in its place, or NULL; takes over the caller's reference. base: of its image. */
+void attachment_set(struct attachment *attachment, struct session *session, uint64_t base);
 /* Waits until nobody else attaches or detaches. -EINTR; -EBUSY: it takes too long. */
 int attachment_lock(struct attachment *attachment, const struct interrupt *interrupt,
                     struct text *why);
