@@ -148,7 +148,7 @@ static int take_channel(struct target *target, struct found_agent *found,
         if (r < 0)
             break;
     }
-    out->base = found->base;
+    out->found = *found;
     if (r < 0 && r != -ENOTCONN)
         explain(r, why);
     return r;
@@ -288,9 +288,8 @@ int agent_channel(struct target *target, enum attach_way way, const struct inter
 
     if (!attachment)
         return -ENOMEM;
-    int r = way == ATTACH_FOUND
-                ? find_channel(target, interrupt, &channel, why)
-                : make_channel(attachment, target, way, interrupt, &channel, why);
+    int r = way == ATTACH_FOUND ? find_channel(target, interrupt, &channel, why)
+                                : make_channel(attachment, target, way, interrupt, &channel, why);
     if (r == 0)
         *out = channel;
     else
@@ -344,7 +343,7 @@ static int connect_by(struct target *target, enum attach_way way, const struct i
         int r = channel_of(target, way, interrupt, &channel, why);
         if (r < 0)
             return r;
-        out->base = channel.base;
+        out->found = channel.found;
         out->ours |= channel.ours;
         out->pause_ns += channel.pause_ns;
         r = open_session(target, channel.fd, interrupt, session);
@@ -371,7 +370,7 @@ static int attach(struct attachment *attachment, struct target *target, enum att
     int r = connect_by(target, way, interrupt, &channel, why, out);
     if (r < 0)
         return r;
-    attachment_set(attachment, session_ref(*out), channel.base);
+    attachment_set(attachment, session_ref(*out), &channel.found);
     if (way == ATTACH_FOUND)
         return 0;
     _guard_mutex_(&attachment->lock);
@@ -428,7 +427,20 @@ struct session *agent_session(struct target *target)
     return attachment ? attachment_session(attachment) : NULL;
 }
 
-bool agent_was_attached(const struct target *target) { return attachment_there(target); }
+int agent_found(struct target *target, struct found_agent *out)
+{
+    struct attachment *attachment = attachment_there(target);
+    struct found_agent found = {0};
+
+    if (attachment) {
+        _guard_mutex_(&attachment->lock);
+        found = attachment->found;
+    }
+    if (!found.record_addr || found_agent_refresh(&target->memory, &found) < 0)
+        return found_agent_find(&target->memory, out);
+    *out = found;
+    return 0;
+}
 
 int agent_status(struct target *target, struct attach_status *out)
 {
@@ -436,7 +448,7 @@ int agent_status(struct target *target, struct attach_status *out)
     struct attach_status status = {0};
     struct found_agent found;
 
-    int r = found_agent_find(&target->memory, &found);
+    int r = agent_found(target, &found);
     if (r < 0 && r != -ENOENT && r != -EOPNOTSUPP)
         return r;
     status.loaded = r != -ENOENT;

@@ -143,11 +143,11 @@ static int detach(struct attachment *attachment, struct target *target,
     }
     {
         _guard_mutex_(&attachment->lock);
-        ended = (struct agent_ended){.base = attachment->base,
+        ended = (struct agent_ended){.base = attachment->found.base,
                                      .channel_tid = ready.channel_tid,
                                      .unloadable = done.flags & DONE_UNLOADABLE};
     }
-    attachment_set(attachment, NULL, 0);
+    attachment_set(attachment, NULL, NULL);
     return take_out_of(target, &ended, interrupt, unloaded, why);
 }
 
