@@ -12,6 +12,7 @@ struct examined {
     struct found_agent agent; /* but for its record; record_addr 0: it has none */
 };
 
+struct attacher;
 struct looker;
 struct process;
 struct stop;
@@ -32,4 +33,5 @@ struct examiner {
      * begun. looker: for whom. Errors as scene_fill(). */
     int (*rows)(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
                 const struct looker *looker, const struct stop *stop, struct text *why);
+    const struct attacher *attacher; /* who puts agents into them */
 };
