@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -1149,6 +1150,39 @@ static int take_out(void *arg, pid_t pid, uint64_t start_time, const struct agen
     return r;
 }
 
+static int read_told(const struct owner_answer *answer, uint64_t out[2])
+{
+    const char *text = answer->text.size ? answer->text.data : "";
+
+    return sscanf(text, "%" SCNu64 " %" SCNu64, &out[0], &out[1]) == 2 ? 0 : -EIO;
+}
+
+static int tell(void *arg, struct process *process, const struct asked_for *asked, uint64_t out[2],
+                struct text *why)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    struct owner_call call = {.op = OWNER_TELL,
+                              .value = asked->what,
+                              .pid = process->pid,
+                              .start_time = process->start_time,
+                              .tid = asked->tid,
+                              .depth = asked->seconds,
+                              .interp = asked->interp,
+                              .membership = process_membership(process),
+                              .is_worker = process_is_worker(process)};
+
+    snprintf(call.word, sizeof call.word, "%s", asked->lost ? asked->lost : "");
+    int r = ask_about(arg, &call, &answer);
+    if (r == 0)
+        r = read_told(&answer, out);
+    if (r == -ESRCH && !answer.why.size)
+        text_puts(&answer.why, "the process or the thread has ended");
+    if (r < 0 || asked->what == ASKED_WAIT)
+        text_add(why, answer.why.data, answer.why.size);
+    owner_answer_deinit(&answer);
+    return r;
+}
+
 const struct statement_runner *owners_statements(struct owners *owners)
 {
     return statements_runner(owners->statements);
@@ -1163,6 +1197,7 @@ const struct examiner *owners_examiner(struct owners *owners)
                                          .identify = identify,
                                          .stacks = stacks,
                                          .rows = rows,
+                                         .tell = tell,
                                          .attacher = &owners->attacher};
     return &owners->examiner;
 }
