@@ -23,6 +23,8 @@ struct raw_frame {
     uint64_t code; /* PyCodeObject */
     int32_t lasti; /* byte offset of the current instruction in the bytecode */
     bool of_generator;
+    bool jit; /* 3.15 on: machine code of the JIT runs it, which doesn't say where it is. Then lasti
+                 is where that was entered, or could last be left */
     struct code *info; /* NULL: `code` is no readable code object */
 };
 
@@ -49,13 +51,14 @@ struct stack {
     pid_t tid;                /* in the daemon's; 0 until moment_tid() found it */
     struct raw_frame *frames; /* innermost first, without those not yet entered */
     size_t n;
-    struct stack_anchor *anchors; /* none on 3.9 */
+    struct stack_anchor *anchors; /* none on 3.8 and 3.9 */
     size_t nanchors;
     enum stack_end end;
     bool torn;              /* inner frames are missing: remote/moment/moment.c */
     bool handles_exception; /* an except or finally block of it runs, or it raises */
     bool interp_collects;   /* its interpreter collects garbage, in this thread or another */
     uint64_t gc_frame;      /* 3.15 on: the frame that the collection began in; else 0 */
+    bool jit;               /* 3.15 on: it holds the GIL, and machine code of the JIT runs */
 
     /* the walk's own */
     int phase;
