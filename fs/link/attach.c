@@ -341,8 +341,10 @@ static int connect_by(struct target *target, enum attach_way way, const struct i
 
     for (;;) {
         int r = channel_of(target, way, interrupt, &channel, why);
-        if (r < 0)
+        if (r < 0) {
+            explain(r, why);
             return r;
+        }
         out->found = channel.found;
         out->ours |= channel.ours;
         out->pause_ns += channel.pause_ns;

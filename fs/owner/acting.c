@@ -112,7 +112,7 @@ void acting_answer(int control, const struct acting *acting)
     pthread_t thread;
     int channel = -1;
 
-    reply.error = worker_start(watch_main, &watching, "probefs-unwanted", &thread);
+    reply.error = worker_start(watch_main, &watching, "probefs-unasked", &thread);
     if (reply.error == 0)
         reply.error = act(acting, &watching.interrupt, &reply, &channel, &why);
     reply.why = (uint32_t)(why.error ? 0 : why.size < OWNER_PIECE ? why.size : OWNER_PIECE);
@@ -175,7 +175,7 @@ static bool is_sane(const struct acting *acting, const struct acting_reply *repl
 static int receive_words(struct waiting *waiting, size_t size, struct text *why)
 {
     _cleanup_free_ char *words = malloc(size);
-    int passed;
+    int passed = -1;
 
     if (!words)
         return -ENOMEM;
