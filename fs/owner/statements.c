@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 
 #define START_NS 5000000000u
+#define END_MS 100 /* a process whose socket is closed ends within */
 
 /* A process, and this end of its socket. */
 struct worker {
@@ -179,6 +180,43 @@ static void end_next(struct statements *statements)
     *next = (struct worker){.fd = -1};
 }
 
+static bool is_known(const struct statements *statements, pid_t pid)
+{
+    bool found = statements->starter.pid == pid || statements->next.pid == pid;
+
+    for (const struct worker *w = statements->running; w && !found; w = w->next)
+        found = w->pid == pid;
+    return found;
+}
+
+/* Waits for one that was made by a starter which was ended before it could say so: it ends with its
+ * socket, which is closed, and belongs to the starter's group. */
+static void end_unknown(const struct statements *statements, pid_t group)
+{
+    for (int i = 0; i < END_MS; i++) {
+        siginfo_t info = {0};
+        if (waitid(P_PGID, (id_t)group, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+            return; /* there is nobody at all */
+        if (info.si_pid && !is_known(statements, info.si_pid)) {
+            waitpid(info.si_pid, NULL, 0);
+            return;
+        }
+        nap_ns(1000000);
+    }
+}
+
+/* Ends what makes the others, and what it has made, or makes, for the next text. With the lock. */
+static void start_over(struct statements *statements)
+{
+    pid_t group = statements->starter.pid;
+    bool unknown = statements->next.fd >= 0 && !statements->next.pid;
+
+    end_next(statements);
+    end_starter(&statements->starter);
+    if (unknown && group)
+        end_unknown(statements, group);
+}
+
 /* Has one that waits for a text. With the lock. -EIO: somebody has ended it, or what makes them. */
 static int start(struct statements *statements, struct worker *out)
 {
@@ -187,10 +225,10 @@ static int start(struct statements *statements, struct worker *out)
         r = know_next(statements);
     if (r == 0 && has_ended(statements->next.pid))
         r = -EIO;
-    if (r < 0)
-        end_next(statements);
     if (r == -EIO)
-        end_starter(&statements->starter);
+        start_over(statements);
+    else if (r < 0)
+        end_next(statements);
     if (r < 0)
         return r;
     *out = statements->next;
@@ -228,10 +266,7 @@ bool statements_has(struct statements *statements, pid_t pid)
 {
     _guard_mutex_(&statements->lock);
     (void)know_next(statements); /* else it is of nobody's yet */
-    bool found = statements->starter.pid == pid || statements->next.pid == pid;
-    for (const struct worker *w = statements->running; w && !found; w = w->next)
-        found = w->pid == pid;
-    return found;
+    return is_known(statements, pid);
 }
 
 /* ---- messages ---- */

@@ -35,10 +35,14 @@ def runners(mount):
     return {pid for pid, name in mount.children().items() if name == "probefs-sql"}
 
 
-def starters(mount):
-    """The pid of what starts the others: these have one filter of system calls more."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return {pid for pid in runners(mount) if status(pid).get("Seccomp_filters") == ["1"]}
+def at_rest(mount):
+    """The pids of what starts the others and of what is to run the next text, while nothing runs: that has one filter
+    of system calls more."""
+    def found():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            by_filters = sorted((status(pid)["Seccomp_filters"], pid) for pid in runners(mount))
+            return [filters for filters, _ in by_filters] == [["1"], ["2"]] and [pid for _, pid in by_filters]
+    return eventually(found, what="what starts, and what is to run the next")
 
 
 @contextlib.contextmanager
@@ -46,8 +50,7 @@ def running(mount, text):
     """Has a statement run: (what will have come of it, the pid of what runs it, the pid of what started that)."""
     query = mount.path / "all" / "query"
     assert value(query, "SELECT 1") == "1"
-    starter, = eventually(lambda: starters(mount), what="what starts")
-    pid, = eventually(lambda: len(found := runners(mount) - {starter}) == 1 and found, what="what is to run the next")
+    starter, pid = at_rest(mount)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         said = pool.submit(lambda: refused(query, text) if text is ENDLESS else reply(query, text))
         eventually(lambda: runners(mount) - {starter, pid}, what="another one, which is to run the next")
@@ -173,15 +176,14 @@ def test_killed(contained, debian):
             os.kill(starter, how)  # it is made anew
             assert value(query, "SELECT count(*) FROM threads") == "1"
             eventually(lambda: value(query, "SELECT 1") == "1" and starter not in runners(contained), what="another")
-            waits, = runners(contained) - starters(contained)
-            os.kill(waits, signal.SIGKILL)  # so is one that has no text yet
+            os.kill(at_rest(contained)[1], signal.SIGKILL)  # so is one that has no text yet
             assert value(query, "SELECT count(*) FROM threads") == "1"
 
 
 def test_ends_with_the_daemon(contained):
     with running(contained, ENDLESS) as (said, pid, starter):
         ended = [os.pidfd_open(one) for one in runners(contained)]
-        assert len(ended) == 3
+        assert len(ended) == 3  # and the one that is to run the next
         contained.kill()
         contained.closed = True
         with pytest.raises(OSError):
