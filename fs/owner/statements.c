@@ -55,6 +55,7 @@ struct running {
     const struct input *input;
     struct stop stop;
     uint64_t until;               /* no message is waited for any longer */
+    bool begun;                   /* it has seen some of the text */
     struct heap *claimed, *given; /* what the process takes, and the rows on their way to it */
     struct wanted *wanted;        /* these rows; n of them */
     size_t n;
@@ -334,13 +335,14 @@ static int answer_ready(const struct running *running)
     return answer(running, &job, sizeof job);
 }
 
-static int answer_text(const struct running *running, const struct sql_request *request)
+static int answer_text(struct running *running, const struct sql_request *request)
 {
     const struct input *input = running->input;
     size_t left = request->number < input->size ? input->size - request->number : 0;
 
     if (!left)
         return -EPROTO;
+    running->begun = true;
     return answer(running, input->text + request->number, left < SQL_PIECE ? left : SQL_PIECE);
 }
 
@@ -669,13 +671,16 @@ static int run(struct statements *statements, struct running *running, struct te
 {
     int error = 0;
 
-    int r = take(statements, &running->worker);
-    if (r < 0) {
-        text_puts(why, "no process can be started that runs statements: try again");
-        return r;
+    int r = -EIO;
+    for (int tries = 0; tries < 2 && r == -EIO && !running->begun; tries++) {
+        r = take(statements, &running->worker);
+        if (r < 0) {
+            text_puts(why, "no process can be started that runs statements: try again");
+            return r;
+        }
+        r = converse(running, said, why, outcome, &error); /* it may have been ended by somebody */
+        leave(statements, &running->worker);
     }
-    r = converse(running, said, why, outcome, &error);
-    leave(statements, &running->worker);
     forget_rows(running);
     close_beside(running);
     if (r > 0)
