@@ -6,7 +6,7 @@ import signal
 import pytest
 
 import builds
-from interpreters import eventually, interpreters
+from interpreters import OLDEST, eventually, interpreters
 from sql import reply
 
 AGENT_OLDEST = (3, 10)
@@ -56,6 +56,7 @@ def tried(probe, kind, target, agent=True, look="yes"):
     builds.note(kind, target.interpreter.version, look=look, write=yes, breakpoints=yes)
 
 
+@pytest.mark.python(minimum=OLDEST)
 def test_version(probe, python):
     tried(probe, "CPython", python.run_source(builds.SCRIPT, name="tried.py"), python.version >= AGENT_OLDEST)
 
