@@ -15,13 +15,19 @@
 /* So often a thread may refuse to be stopped: a thread of ours that has let go may still be its
  * tracer for a moment. */
 #define REFUSALS_MAX 12
+/* Of one thread without a GIL: how often it is tried to find it asleep or to stop it; else how
+ * often in a row it must look the same as before, and within how many looks. */
+#define EACH_TRIES 4
+#define EACH_EQUAL 3
+#define EACH_LOOKS 12
+#define EACH_NOT 1 /* there is a GIL */
 
 /* The thread that took a GIL last: as long as it doesn't run, and nobody else has taken the GIL, no
- * Python runs under it. */
+ * Python runs under it. Without a GIL: each thread that may run Python. */
 struct taker {
-    struct gil gil;
-    pid_t tid; /* 0: it has ended */
-    bool runs; /* else `before` says how much it has run */
+    struct gil gil; /* addr 0: there is none, and holder is its own thread state */
+    pid_t tid;      /* 0: it has ended */
+    bool runs;      /* else `before` says how much it has run */
     struct runs before;
 };
 
@@ -31,8 +37,8 @@ struct search {
     void *arg;
     struct moment *moment;
     struct taker *takers; /* as they were before the reading, one for each GIL */
-    struct gil *gils;     /* as many, as they are */
-    size_t ntakers, takers_alloc, gils_alloc;
+    struct gil *gils;     /* those GILs as they are */
+    size_t ngils, ntakers, takers_alloc, gils_alloc;
     pid_t running[TRACER_STOPPED_MAX]; /* takers that run */
     size_t nrunning;
     bool no_stopping;      /* it is not allowed, or another tracer is there and stays */
@@ -115,7 +121,7 @@ static int look_at_taker(struct search *search, const struct gil *gil, struct ta
     struct target *target = search->target;
 
     *out = (struct taker){.gil = *gil, .tid = taker_tid(search, gil)};
-    if (!out->tid)
+    if (!out->tid) /* a GIL may be left to nobody, and a thread state have no thread */
         return gil->locked ? -EAGAIN : 0;
     if (runs_read(target->pid, out->tid, &out->before) < 0)
         return -EAGAIN;
@@ -127,16 +133,21 @@ static int look_at_taker(struct search *search, const struct gil *gil, struct ta
 static int look_at_takers(struct search *search)
 {
     struct target *target = search->target;
-    size_t n = target->walk.ngils;
+    const struct walk *walk = &target->walk;
+    size_t n = walk->ngils, more = walk->without_gil ? walk->n : 0;
 
-    search->ntakers = search->nrunning = 0;
-    if (ARRAY_GROW(search->takers, search->takers_alloc, n) < 0 ||
+    search->ngils = search->ntakers = search->nrunning = 0;
+    if (ARRAY_GROW(search->takers, search->takers_alloc, n + more) < 0 ||
         ARRAY_GROW(search->gils, search->gils_alloc, n) < 0)
         return -ENOMEM;
-    int r = walk_read_gils(&target->walk, &target->memory, &target->runtime, search->gils);
+    int r = walk_read_gils(walk, &target->memory, &target->runtime, search->gils);
     for (size_t i = 0; i < n && r == 0; i++)
         r = look_at_taker(search, &search->gils[i], &search->takers[i]);
-    search->ntakers = n;
+    search->ngils = search->ntakers = n;
+    for (size_t i = 0; i < more && r == 0; i++)
+        if (walk->stacks[i].no_gil)
+            r = look_at_taker(search, &(struct gil){.holder = walk->stacks[i].tstate},
+                              &search->takers[search->ntakers++]);
     return r;
 }
 
@@ -146,12 +157,12 @@ static int see_nobody_took(struct search *search)
 {
     struct target *target = search->target;
 
-    if (target->walk.ngils != search->ntakers)
+    if (target->walk.ngils != search->ngils)
         return -EAGAIN;
     int r = walk_read_gils(&target->walk, &target->memory, &target->runtime, search->gils);
     for (size_t i = 0; i < search->ntakers && r == 0; i++) {
         const struct taker *t = &search->takers[i];
-        const struct gil *now = &search->gils[i];
+        const struct gil *now = i < search->ngils ? &search->gils[i] : &t->gil;
         struct runs runs;
         if (now->addr != t->gil.addr || now->locked != t->gil.locked ||
             now->holder != t->gil.holder)
@@ -164,10 +175,20 @@ static int see_nobody_took(struct search *search)
     return r;
 }
 
-/* Whether the walk since has found none of those who were taken for ended. */
+/* Whether the walk since has found none of those who were taken for ended, and no thread beside
+ * those that run without a GIL. */
 static bool knew_takers(struct search *search)
 {
-    if (search->target->walk.ngils != search->ntakers)
+    const struct walk *walk = &search->target->walk;
+    size_t at = search->ngils;
+
+    if (walk->ngils != search->ngils)
+        return false;
+    for (size_t i = 0; walk->without_gil && i < walk->n; i++)
+        if (walk->stacks[i].no_gil &&
+            (at == search->ntakers || search->takers[at++].gil.holder != walk->stacks[i].tstate))
+            return false;
+    if (at < search->ntakers)
         return false;
     for (size_t i = 0; i < search->ntakers; i++)
         if (!search->takers[i].tid && taker_tid(search, &search->takers[i].gil))
@@ -248,8 +269,11 @@ static int stop_and_read(struct tracer *tracer, void *arg)
     uint64_t ns;
     int r = 0;
 
+    search->moment->late = false;
     for (size_t i = 0; i < search->nrunning && r == 0; i++) {
-        r = tracer_stop(tracer, search->running[i]);
+        r = target->walk.without_gil ? tracer_interrupt(tracer, search->running[i])
+                                     : tracer_stop(tracer, search->running[i]);
+        search->moment->late |= target->walk.without_gil && r == -ETIMEDOUT;
         if (r == -ETIMEDOUT)
             r = 0;
     }
@@ -296,9 +320,8 @@ static int try_once(struct search *search)
 
 /* ---- the last resort ---- */
 
-/* Drops the inner frames that an earlier walk doesn't confirm. Of a thread that may have run
- * meanwhile that proves little. */
-static void keep_common(struct stack *s, const struct raw_frame *before, size_t nbefore, bool ran)
+/* How many frames of a stack are as they were before, from the outermost one on. */
+static size_t count_common(const struct stack *s, const struct raw_frame *before, size_t nbefore)
 {
     size_t common = 0;
 
@@ -309,6 +332,15 @@ static void keep_common(struct stack *s, const struct raw_frame *before, size_t 
             break;
         common++;
     }
+    return common;
+}
+
+/* Drops the inner frames that an earlier walk doesn't confirm. Of a thread that may have run
+ * meanwhile that proves little. */
+static void keep_common(struct stack *s, const struct raw_frame *before, size_t nbefore, bool ran)
+{
+    size_t common = count_common(s, before, nbefore);
+
     s->torn = ran || common < s->n || common < nbefore;
     if (!s->torn)
         return;
@@ -398,4 +430,159 @@ int moment_run(struct target *target, moment_work *work, void *arg, struct momen
         r = compare_walks(&search);
     }
     return r;
+}
+
+/* ---- one thread after the other ---- */
+
+/* What is needed for that. */
+struct each {
+    struct search *search;
+    struct view *view; /* of the one */
+    size_t at;         /* its place in the walk */
+    pid_t tid;
+    bool waited; /* until the process may be paused again */
+    struct raw_frame *before; /* its frames as they were read before */
+    size_t nbefore, before_alloc;
+};
+
+static int walk_one(struct each *each)
+{
+    struct target *target = each->search->target;
+
+    view_reset(each->view);
+    return walk_again(&target->walk, each->at, each->view, &target->runtime, target->codes);
+}
+
+static int stop_and_read_one(struct tracer *tracer, void *arg)
+{
+    struct each *each = arg;
+    struct search *search = each->search;
+    struct moment *moment = search->moment;
+    uint64_t ns;
+
+    int r = tracer_interrupt(tracer, each->tid);
+    moment->late = r == -ETIMEDOUT;
+    if (r == 0 || r == -ETIMEDOUT)
+        r = walk_one(each);
+    else if (r == -EPERM)
+        search->no_stopping = true;
+    if (r == 0) {
+        moment->tracer = tracer;
+        moment->holders = &each->tid;
+        moment->nholders = 1;
+        r = run_work(search);
+        moment->tracer = NULL;
+        moment->nholders = 0;
+    }
+    if (tracer_resume(tracer, &ns) < 0 && r == 0)
+        r = -ETIMEDOUT;
+    pacing_paused(&search->target->pacing, search->target->pid, ns);
+    moment->pause_ns += ns;
+    return r;
+}
+
+/* A thread that sleeps, unless it wakes up meanwhile: -EBUSY. */
+static int read_asleep(struct each *each)
+{
+    pid_t pid = each->search->target->pid;
+    struct runs before, after;
+
+    if (runs_read(pid, each->tid, &before) < 0 || lwp_state(pid, each->tid) == 'R')
+        return -EBUSY;
+    int r = walk_one(each);
+    if (r == 0 && (runs_read(pid, each->tid, &after) < 0 || after.ns != before.ns ||
+                   after.n != before.n || lwp_state(pid, each->tid) == 'R'))
+        r = -EBUSY;
+    return r;
+}
+
+/* Where it can't be stopped: the same several times, or what of it is. A program that does the same
+ * again and again may show the same twice, so that is not enough. */
+static int read_running(struct each *each)
+{
+    struct stack *s = &each->search->target->walk.stacks[each->at];
+    int same = 0;
+
+    for (int i = 0; i < EACH_LOOKS && same < EACH_EQUAL; i++) {
+        each->nbefore = s->n;
+        if (ARRAY_GROW(each->before, each->before_alloc, s->n) < 0)
+            return -ENOMEM;
+        if (s->n)
+            memcpy(each->before, s->frames, s->n * sizeof *s->frames);
+        int r = walk_one(each);
+        if (r < 0)
+            return r;
+        same = s->n == each->nbefore && count_common(s, each->before, each->nbefore) == s->n
+                   ? same + 1
+                   : 0;
+    }
+    if (same < EACH_EQUAL) {
+        keep_common(s, each->before, each->nbefore, true);
+        each->search->moment->verified = false;
+    }
+    return 0;
+}
+
+static int read_one(struct each *each)
+{
+    struct search *search = each->search;
+    struct target *target = search->target;
+    int r = -EBUSY;
+
+    for (int i = 0; i < EACH_TRIES && is_passing(r); i++) {
+        r = read_asleep(each);
+        if (r != -EBUSY || search->no_stopping)
+            continue;
+        if (each->waited || !pacing_wait(&target->pacing, target->pid))
+            r = tracer_read(&target->tracing, stop_and_read_one, each);
+        each->waited = true;
+    }
+    return is_passing(r) ? read_running(each) : r;
+}
+
+/* Those that have slept all the while have been read by the walk itself. */
+static int read_each(struct search *search)
+{
+    struct target *target = search->target;
+    struct walk *walk = &target->walk;
+    struct each each = {.search = search};
+
+    int r = lwp_list_read(target->pid, LWP_RUNS, search->lwps);
+    if (r == 0)
+        r = walk_once(search);
+    if (r < 0 || !walk->without_gil)
+        return r < 0 ? r : EACH_NOT;
+    lwp_list_see_moved(target->pid, search->lwps);
+    r = view_new(&target->memory, &each.view);
+    for (each.at = 0; each.at < walk->n && r == 0; each.at++) {
+        each.tid = moment_tid(target, search->lwps, &walk->stacks[each.at]);
+        const struct lwp *lwp = lwp_find(search->lwps, each.tid);
+        if (lwp && lwp->moved)
+            r = read_one(&each);
+        else if (!lwp && walk->stacks[each.at].native_id > 0)
+            r = -EAGAIN; /* it has just begun */
+    }
+    view_free(each.view);
+    free(each.before);
+    if (r == 0)
+        r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
+    return r == 0 ? run_work(search) : r;
+}
+
+int moment_run_each(struct target *target, moment_work *work, void *arg, struct moment *moment)
+{
+    int r = -EAGAIN;
+
+    if (target->core || target->runtime.offsets.gil_enabled < 0)
+        return moment_run(target, work, arg, moment);
+    code_cache_trim(target->codes);
+    *moment = (struct moment){.walk = &target->walk};
+    for (int i = 0; i < MOMENT_TRIES_MIN && r == -EAGAIN; i++) {
+        _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
+        _cleanup_(search_deinit) struct search search = {
+            .target = target, .work = work, .arg = arg, .moment = moment, .lwps = &lwps};
+        moment->verified = true;
+        r = read_each(&search);
+    }
+    return r == EACH_NOT || r == -EAGAIN ? moment_run(target, work, arg, moment) : r;
 }
