@@ -300,6 +300,8 @@ static int find_codes(struct stack *s, struct view *view, const struct runtime *
         if (!is_within(&rt->offsets, f, p - type)) /* the copies were being replaced */
             f->info = NULL;
     }
+    if (s->n)
+        s->frames[0].jit = s->jit; /* a call out of it, and a return, say where it is */
     if (rt->version >= 0x030b0000)
         hide_unentered(s);
     return 0;
@@ -389,7 +391,7 @@ int walk_again(struct walk *walk, size_t i, struct view *view, const struct runt
                struct code_cache *codes)
 {
     walk->frames -= walk->stacks[i].n;
-    int r = thread_list_again(&walk->stacks[i], view, runtime);
+    int r = thread_list_again(walk, &walk->stacks[i], view, runtime);
     if (r == 0)
         r = follow_all(walk, i, i + 1, view, runtime);
     if (r == 0)

@@ -24,6 +24,8 @@ struct raw_frame {
     int32_t lasti; /* byte offset of the current instruction in the bytecode */
     uint32_t copy; /* which of the bytecode's copies it is in (code_copy()), until that is found */
     bool of_generator;
+    bool jit; /* 3.15 on: machine code of the JIT runs it, which doesn't say where it is. Then lasti
+                 is where that was entered, or could last be left */
     struct code *info; /* NULL: `code` is no readable code object */
 };
 
@@ -58,6 +60,7 @@ struct stack {
     bool no_gil;            /* it runs Python whenever it wants: its interpreter's GIL is off */
     bool interp_collects;   /* its interpreter collects garbage, in this thread or another */
     uint64_t gc_frame;      /* 3.15 on: the frame that the collection began in; else 0 */
+    bool jit; /* 3.15 on: it holds the GIL, if there is one, and machine code of the JIT runs */
 
     /* the walk's own */
     int phase;

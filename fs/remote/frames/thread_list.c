@@ -27,7 +27,8 @@ static uint32_t tstate_size(const struct offsets *o)
                             o->tstate_datastack_chunk,
                             o->tstate_datastack_top,
                             o->tstate_current_exception,
-                            o->tstate_exc_info};
+                            o->tstate_exc_info,
+                            o->tstate_executor};
     return (uint32_t)max_of(used, ARRAY_SIZE(used)) + 8;
 }
 
@@ -130,8 +131,22 @@ static struct collector read_collector(struct view *view, const struct offsets *
     return collector;
 }
 
+/* Whether machine code of the JIT runs in a thread: who lets go of the GIL has left it, or has said
+ * where it is (PyThreadState.current_executor, Include/cpython/pystate.h). */
+static bool runs_jit(const struct walk *walk, const struct offsets *o, const struct stack *s,
+                     const uint8_t *p)
+{
+    if (o->tstate_executor < 0 || !load64(p + o->tstate_executor))
+        return false;
+    for (size_t i = 0; i < walk->ngils; i++)
+        if (walk->gils[i].locked && walk->gils[i].holder == s->tstate)
+            return true;
+    return s->no_gil; /* then it isn't known, and its line need not be right */
+}
+
 /* What a stack begins with, from the bytes of its thread state. */
-static void begin_stack(struct stack *s, const struct offsets *o, const uint8_t *p)
+static void begin_stack(const struct walk *walk, struct stack *s, const struct offsets *o,
+                        const uint8_t *p)
 {
     s->n = s->nanchors = 0;
     s->phase = 0;
@@ -149,6 +164,7 @@ static void begin_stack(struct stack *s, const struct offsets *o, const uint8_t 
     s->exc_item = load64(p + o->tstate_exc_info);
     s->exc_followed = 0;
     s->chunk_used = s->chunk ? chunk_used(s->chunk, load64(p + o->tstate_datastack_top)) : 0;
+    s->jit = runs_jit(walk, o, s, p);
 }
 
 static int add_threads(struct walk *walk, struct view *view, const struct runtime *rt,
@@ -179,12 +195,13 @@ static int add_threads(struct walk *walk, struct view *view, const struct runtim
         s->no_gil = no_gil;
         s->interp_collects = collector.collects;
         s->gc_frame = collector.frame;
-        begin_stack(s, o, p);
+        begin_stack(walk, s, o, p);
     }
     return 0;
 }
 
-int thread_list_again(struct stack *s, struct view *view, const struct runtime *rt)
+int thread_list_again(const struct walk *walk, struct stack *s, struct view *view,
+                      const struct runtime *rt)
 {
     const struct offsets *o = &rt->offsets;
     const uint8_t *p;
@@ -194,7 +211,7 @@ int thread_list_again(struct stack *s, struct view *view, const struct runtime *
         return r;
     if (load64(p + o->tstate_interp) != s->interp)
         return -EAGAIN;
-    begin_stack(s, o, p);
+    begin_stack(walk, s, o, p);
     return 0;
 }
 

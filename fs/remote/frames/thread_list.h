@@ -10,4 +10,5 @@
  * -EPERM, -ENOMEM. */
 int thread_list_read(struct walk *walk, struct view *view, const struct runtime *rt);
 /* Begins one of its stacks anew. Errors as above. */
-int thread_list_again(struct stack *stack, struct view *view, const struct runtime *rt);
+int thread_list_again(const struct walk *walk, struct stack *stack, struct view *view,
+                      const struct runtime *rt);
