@@ -58,7 +58,8 @@ struct slot {
 static const struct slot slots_3_13[] = {
     G, S, F(rt_interpreters_head),
     G, F(interp_id), F(interp_next), F(interp_threads_head), {GC, 0}, F(interp_modules),
-        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, A(gil_enabled), {GIL_LOCKED, 0}, {GIL_HOLDER, 0},
+        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, A(gil_enabled), {GIL_LOCKED, 0},
+        {GIL_HOLDER, 0},
     GS(tstate_size), S, F(tstate_next), F(tstate_interp), F(tstate_frame), F(tstate_thread_id),
         F(tstate_native_thread_id), F(tstate_datastack_chunk), S,
     G, F(frame_previous), F(frame_code), F(frame_instr), F(frame_localsplus), F(frame_owner),
@@ -80,7 +81,8 @@ static const struct slot slots_3_13[] = {
 static const struct slot slots_3_14[] = {
     G, S, F(rt_interpreters_head),
     G, F(interp_id), F(interp_next), F(interp_threads_head), S, {GC, 0}, F(interp_modules),
-        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, A(gil_enabled), {GIL_LOCKED, 0}, {GIL_HOLDER, 0},
+        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, A(gil_enabled), {GIL_LOCKED, 0},
+        {GIL_HOLDER, 0},
         F(interp_code_generation), S,
     GS(tstate_size), S, F(tstate_next), F(tstate_interp), F(tstate_frame), F(tstate_thread_id),
         F(tstate_native_thread_id), F(tstate_datastack_chunk), S,
@@ -106,7 +108,8 @@ static const struct slot slots_3_14[] = {
 static const struct slot slots_3_15[] = {
     G, S, F(rt_interpreters_head),
     G, F(interp_id), F(interp_next), F(interp_threads_head), S, {GC, 0}, F(interp_modules),
-        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, A(gil_enabled), {GIL_LOCKED, 0}, {GIL_HOLDER, 0},
+        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, A(gil_enabled), {GIL_LOCKED, 0},
+        {GIL_HOLDER, 0},
         F(interp_code_generation), S,
     GS(tstate_size), S, F(tstate_next), F(tstate_interp), F(tstate_frame), S, S, S,
         F(tstate_thread_id), F(tstate_native_thread_id), F(tstate_datastack_chunk), S, S, S,

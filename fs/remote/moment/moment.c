@@ -440,7 +440,7 @@ struct each {
     struct view *view; /* of the one */
     size_t at;         /* its place in the walk */
     pid_t tid;
-    bool waited; /* until the process may be paused again */
+    bool waited;              /* until the process may be paused again */
     struct raw_frame *before; /* its frames as they were read before */
     size_t nbefore, before_alloc;
 };
@@ -464,7 +464,7 @@ static int stop_and_read_one(struct tracer *tracer, void *arg)
     moment->late = r == -ETIMEDOUT;
     if (r == 0 || r == -ETIMEDOUT)
         r = walk_one(each);
-    else if (r == -EPERM)
+    else if (r == -EPERM || r == -EBUSY)
         search->no_stopping = true;
     if (r == 0) {
         moment->tracer = tracer;

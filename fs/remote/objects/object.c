@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define PAGE 4096u
-#define COPIES_MAX 65536 /* of one code object's bytecode */
+#define COPIES_MAX 65536   /* of one code object's bytecode */
 #define BEHIND_HEAD 48     /* covers most small objects; fewer bytes would cost the same */
 #define TYPE_SIZE_MAX 1024 /* sizeof(PyTypeObject) is about 400 */
 #define TYPE_NAME_MAX 256  /* bytes of tp_name, code points of a qualified name */
