@@ -1,4 +1,4 @@
-#include "fs/remote/moment/moment.h"
+#include "fs/remote/moment/moment_search.h"
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
@@ -15,12 +15,6 @@
 /* So often a thread may refuse to be stopped: a thread of ours that has let go may still be its
  * tracer for a moment. */
 #define REFUSALS_MAX 12
-/* Of one thread without a GIL: how often it is tried to find it asleep or to stop it; else how
- * often in a row it must look the same as before, and within how many looks. */
-#define EACH_TRIES 4
-#define EACH_EQUAL 3
-#define EACH_LOOKS 12
-#define EACH_NOT 1 /* there is a GIL */
 
 /* The thread that took a GIL last: as long as it doesn't run, and nobody else has taken the GIL, no
  * Python runs under it. Without a GIL: each thread that may run Python. */
@@ -31,23 +25,7 @@ struct taker {
     struct runs before;
 };
 
-struct search {
-    struct target *target;
-    moment_work *work;
-    void *arg;
-    struct moment *moment;
-    struct taker *takers; /* as they were before the reading, one for each GIL */
-    struct gil *gils;     /* those GILs as they are */
-    size_t ngils, ntakers, takers_alloc, gils_alloc;
-    pid_t running[TRACER_STOPPED_MAX]; /* takers that run */
-    size_t nrunning;
-    bool no_stopping;      /* it is not allowed, or another tracer is there and stays */
-    unsigned refusals;     /* of being stopped */
-    pid_t torn;            /* the one stopped in the middle of what `work` reads; or 0 */
-    struct lwp_list *lwps; /* of a process in another pid namespace; read once */
-};
-
-static void search_deinit(struct search *search)
+void search_deinit(struct search *search)
 {
     free(search->takers);
     free(search->gils);
@@ -151,16 +129,16 @@ static int look_at_takers(struct search *search)
     return r;
 }
 
-/* 0: the GILs are those of look_at_takers(), nobody has taken one since, and no taker has run that
- * didn't run then. -EAGAIN: else. */
-static int see_nobody_took(struct search *search)
+/* 0: the GILs are those of look_at_takers(), nobody has taken one since, and none of the first n
+ * takers has run that didn't run then. -EAGAIN: else. */
+static int see_nobody_took(struct search *search, size_t n)
 {
     struct target *target = search->target;
 
     if (target->walk.ngils != search->ngils)
         return -EAGAIN;
     int r = walk_read_gils(&target->walk, &target->memory, &target->runtime, search->gils);
-    for (size_t i = 0; i < search->ntakers && r == 0; i++) {
+    for (size_t i = 0; i < n && r == 0; i++) {
         const struct taker *t = &search->takers[i];
         const struct gil *now = i < search->ngils ? &search->gils[i] : &t->gil;
         struct runs runs;
@@ -198,7 +176,7 @@ static bool knew_takers(struct search *search)
 
 /* ---- reading ---- */
 
-static int walk_once(struct search *search)
+int search_walk(struct search *search)
 {
     struct target *target = search->target;
 
@@ -210,7 +188,7 @@ static int walk_once(struct search *search)
     return r;
 }
 
-static int run_work(struct search *search)
+int search_work(struct search *search)
 {
     return search->work ? search->work(search->moment, search->arg) : 0;
 }
@@ -219,23 +197,23 @@ static int run_work(struct search *search)
  * may show the same bytes twice and have run in between; so it must not have. */
 static int try_quietly(struct search *search)
 {
-    int r = walk_once(search);
+    int r = search_walk(search);
     if (r == 0 && !knew_takers(search))
         r = -EAGAIN;
     if (r == 0)
-        r = run_work(search);
+        r = search_work(search);
     if (r == 0)
         r = view_verify(search->target->view);
-    return r == 0 ? see_nobody_took(search) : r;
+    return r == 0 ? see_nobody_took(search, search->ntakers) : r;
 }
 
 static int read_stopped(struct tracer *tracer, struct search *search)
 {
     struct moment *moment = search->moment;
 
-    int r = see_nobody_took(search);
+    int r = see_nobody_took(search, search->ngils);
     if (r == 0)
-        r = walk_once(search);
+        r = search_walk(search);
     if (r == 0 && !knew_takers(search))
         r = -EAGAIN;
     if (r < 0)
@@ -243,21 +221,14 @@ static int read_stopped(struct tracer *tracer, struct search *search)
     moment->tracer = tracer;
     moment->holders = search->running;
     moment->nholders = search->nrunning;
-    r = run_work(search);
+    r = search_work(search);
     moment->tracer = NULL;
     search->torn = r == -EAGAIN ? search->running[0] : 0;
     if (r == 0 && search->nrunning < search->ntakers)
         r = view_verify(search->target->view);
     /* A GIL is marked as locked a moment before its new holder is noted: one that was just being
      * handed on shows itself now. Other interpreters' GILs may have changed too. */
-    return r == 0 ? see_nobody_took(search) : r;
-}
-
-/* Failures that are of this try only: the process itself may live, and the next try finds out. */
-static bool is_passing(int error)
-{
-    return error == -EBUSY || error == -ETIMEDOUT || error == -EDEADLK || error == -ENFILE ||
-           error == -ESRCH || error == -EFAULT;
+    return r == 0 ? see_nobody_took(search, search->ntakers) : r;
 }
 
 /* A thread that gets no processor to stop on in time can't run Python either before it is let go.
@@ -299,15 +270,15 @@ static int try_once(struct search *search)
     struct target *target = search->target;
 
     if (target->core) {
-        int done = walk_once(search);
-        return done == 0 ? run_work(search) : done;
+        int done = search_walk(search);
+        return done == 0 ? search_work(search) : done;
     }
     int r = look_at_takers(search);
     if (r == 0 && search->nrunning && !search->no_stopping &&
         pacing_wait(&target->pacing, target->pid))
         r = look_at_takers(search);
     if (r == -EAGAIN) {
-        r = walk_once(search); /* who is there has changed */
+        r = search_walk(search); /* who is there has changed */
         return r == 0 ? -EAGAIN : r;
     }
     if (r == 0 && search->nrunning && search->no_stopping)
@@ -320,8 +291,7 @@ static int try_once(struct search *search)
 
 /* ---- the last resort ---- */
 
-/* How many frames of a stack are as they were before, from the outermost one on. */
-static size_t count_common(const struct stack *s, const struct raw_frame *before, size_t nbefore)
+size_t stack_common(const struct stack *s, const struct raw_frame *before, size_t nbefore)
 {
     size_t common = 0;
 
@@ -335,11 +305,9 @@ static size_t count_common(const struct stack *s, const struct raw_frame *before
     return common;
 }
 
-/* Drops the inner frames that an earlier walk doesn't confirm. Of a thread that may have run
- * meanwhile that proves little. */
-static void keep_common(struct stack *s, const struct raw_frame *before, size_t nbefore, bool ran)
+void stack_keep_common(struct stack *s, const struct raw_frame *before, size_t nbefore, bool ran)
 {
-    size_t common = count_common(s, before, nbefore);
+    size_t common = stack_common(s, before, nbefore);
 
     s->torn = ran || common < s->n || common < nbefore;
     if (!s->torn)
@@ -367,7 +335,7 @@ static int compare_walks(struct search *search)
 
     int r = lwp_list_read(target->pid, LWP_RUNS, &lwps);
     if (r == 0)
-        r = walk_once(search);
+        r = search_walk(search);
     if (r < 0)
         return r;
     size_t nstacks = walk->n;
@@ -388,7 +356,7 @@ static int compare_walks(struct search *search)
         total += s->n;
     }
 
-    r = walk_once(search);
+    r = search_walk(search);
     if (r < 0)
         return r;
     lwp_list_see_moved(target->pid, &lwps);
@@ -398,10 +366,10 @@ static int compare_walks(struct search *search)
         if (k >= nstacks || before[k].tstate != s->tstate)
             for (k = 0; k < nstacks && before[k].tstate != s->tstate;)
                 k++;
-        keep_common(s, k < nstacks ? frames + before[k].at : NULL, k < nstacks ? before[k].n : 0,
-                    has_run(target, &lwps, s));
+        stack_keep_common(s, k < nstacks ? frames + before[k].at : NULL,
+                          k < nstacks ? before[k].n : 0, has_run(target, &lwps, s));
     }
-    return run_work(search);
+    return search_work(search);
 }
 
 int moment_run(struct target *target, moment_work *work, void *arg, struct moment *moment)
@@ -430,159 +398,4 @@ int moment_run(struct target *target, moment_work *work, void *arg, struct momen
         r = compare_walks(&search);
     }
     return r;
-}
-
-/* ---- one thread after the other ---- */
-
-/* What is needed for that. */
-struct each {
-    struct search *search;
-    struct view *view; /* of the one */
-    size_t at;         /* its place in the walk */
-    pid_t tid;
-    bool waited;              /* until the process may be paused again */
-    struct raw_frame *before; /* its frames as they were read before */
-    size_t nbefore, before_alloc;
-};
-
-static int walk_one(struct each *each)
-{
-    struct target *target = each->search->target;
-
-    view_reset(each->view);
-    return walk_again(&target->walk, each->at, each->view, &target->runtime, target->codes);
-}
-
-static int stop_and_read_one(struct tracer *tracer, void *arg)
-{
-    struct each *each = arg;
-    struct search *search = each->search;
-    struct moment *moment = search->moment;
-    uint64_t ns;
-
-    int r = tracer_interrupt(tracer, each->tid);
-    moment->late = r == -ETIMEDOUT;
-    if (r == 0 || r == -ETIMEDOUT)
-        r = walk_one(each);
-    else if (r == -EPERM || r == -EBUSY)
-        search->no_stopping = true;
-    if (r == 0) {
-        moment->tracer = tracer;
-        moment->holders = &each->tid;
-        moment->nholders = 1;
-        r = run_work(search);
-        moment->tracer = NULL;
-        moment->nholders = 0;
-    }
-    if (tracer_resume(tracer, &ns) < 0 && r == 0)
-        r = -ETIMEDOUT;
-    pacing_paused(&search->target->pacing, search->target->pid, ns);
-    moment->pause_ns += ns;
-    return r;
-}
-
-/* A thread that sleeps, unless it wakes up meanwhile: -EBUSY. */
-static int read_asleep(struct each *each)
-{
-    pid_t pid = each->search->target->pid;
-    struct runs before, after;
-
-    if (runs_read(pid, each->tid, &before) < 0 || lwp_state(pid, each->tid) == 'R')
-        return -EBUSY;
-    int r = walk_one(each);
-    if (r == 0 && (runs_read(pid, each->tid, &after) < 0 || after.ns != before.ns ||
-                   after.n != before.n || lwp_state(pid, each->tid) == 'R'))
-        r = -EBUSY;
-    return r;
-}
-
-/* Where it can't be stopped: the same several times, or what of it is. A program that does the same
- * again and again may show the same twice, so that is not enough. */
-static int read_running(struct each *each)
-{
-    struct stack *s = &each->search->target->walk.stacks[each->at];
-    int same = 0;
-
-    for (int i = 0; i < EACH_LOOKS && same < EACH_EQUAL; i++) {
-        each->nbefore = s->n;
-        if (ARRAY_GROW(each->before, each->before_alloc, s->n) < 0)
-            return -ENOMEM;
-        if (s->n)
-            memcpy(each->before, s->frames, s->n * sizeof *s->frames);
-        int r = walk_one(each);
-        if (r < 0)
-            return r;
-        same = s->n == each->nbefore && count_common(s, each->before, each->nbefore) == s->n
-                   ? same + 1
-                   : 0;
-    }
-    if (same < EACH_EQUAL) {
-        keep_common(s, each->before, each->nbefore, true);
-        each->search->moment->verified = false;
-    }
-    return 0;
-}
-
-static int read_one(struct each *each)
-{
-    struct search *search = each->search;
-    struct target *target = search->target;
-    int r = -EBUSY;
-
-    for (int i = 0; i < EACH_TRIES && is_passing(r); i++) {
-        r = read_asleep(each);
-        if (r != -EBUSY || search->no_stopping)
-            continue;
-        if (each->waited || !pacing_wait(&target->pacing, target->pid))
-            r = tracer_read(&target->tracing, stop_and_read_one, each);
-        each->waited = true;
-    }
-    return is_passing(r) ? read_running(each) : r;
-}
-
-/* Those that have slept all the while have been read by the walk itself. */
-static int read_each(struct search *search)
-{
-    struct target *target = search->target;
-    struct walk *walk = &target->walk;
-    struct each each = {.search = search};
-
-    int r = lwp_list_read(target->pid, LWP_RUNS, search->lwps);
-    if (r == 0)
-        r = walk_once(search);
-    if (r < 0 || !walk->without_gil)
-        return r < 0 ? r : EACH_NOT;
-    lwp_list_see_moved(target->pid, search->lwps);
-    r = view_new(&target->memory, &each.view);
-    for (each.at = 0; each.at < walk->n && r == 0; each.at++) {
-        each.tid = moment_tid(target, search->lwps, &walk->stacks[each.at]);
-        const struct lwp *lwp = lwp_find(search->lwps, each.tid);
-        if (lwp && lwp->moved)
-            r = read_one(&each);
-        else if (!lwp && walk->stacks[each.at].native_id > 0)
-            r = -EAGAIN; /* it has just begun */
-    }
-    view_free(each.view);
-    free(each.before);
-    if (r == 0)
-        r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
-    return r == 0 ? run_work(search) : r;
-}
-
-int moment_run_each(struct target *target, moment_work *work, void *arg, struct moment *moment)
-{
-    int r = -EAGAIN;
-
-    if (target->core || target->runtime.offsets.gil_enabled < 0)
-        return moment_run(target, work, arg, moment);
-    code_cache_trim(target->codes);
-    *moment = (struct moment){.walk = &target->walk};
-    for (int i = 0; i < MOMENT_TRIES_MIN && r == -EAGAIN; i++) {
-        _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
-        _cleanup_(search_deinit) struct search search = {
-            .target = target, .work = work, .arg = arg, .moment = moment, .lwps = &lwps};
-        moment->verified = true;
-        r = read_each(&search);
-    }
-    return r == EACH_NOT || r == -EAGAIN ? moment_run(target, work, arg, moment) : r;
 }

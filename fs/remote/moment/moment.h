@@ -50,10 +50,12 @@ typedef int moment_work(struct moment *moment, void *arg);
  * 0; what work returned; -ESRCH, -EPERM, -ENOMEM; -EAGAIN: no walk made sense. */
 int moment_run(struct target *target, moment_work *work, void *arg, struct moment *moment);
 
-/* The same where only the stacks are wanted, each as it was at some moment of its own: without a
- * GIL they are read one after the other. `work` runs while a thread is stopped, which is the only
- * holder then, and once at the end; with a GIL it runs as above. */
-int moment_run_each(struct target *target, moment_work *work, void *arg, struct moment *moment);
+/* The same where only the stacks are wanted, of all threads (only: 0) or of one, each as it was at
+ * some moment of its own: without a GIL they are read one after the other. `work` runs while a
+ * thread is stopped, which is the only holder then, and once at the end; with a GIL it runs as
+ * above. */
+int moment_run_each(struct target *target, pid_t only, moment_work *work, void *arg,
+                    struct moment *moment);
 
 /* The kernel's number of the thread that a stack belongs to, in the daemon's pid namespace; 0 if it
  * is none of lwps. */

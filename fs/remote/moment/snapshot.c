@@ -289,8 +289,9 @@ static int run_moment(struct reading *reading)
 
     reading->warm = options->work && target->along == options->work;
     target->walk.depth = options->depth;
-    int r = options->work ? moment_run(target, in_moment, reading, &reading->moment)
-                          : moment_run_each(target, in_moment, reading, &reading->moment);
+    int r = options->work
+                ? moment_run(target, in_moment, reading, &reading->moment)
+                : moment_run_each(target, options->tid, in_moment, reading, &reading->moment);
     if (r == -EINPROGRESS) { /* whatever comes of it: it tells what to copy */
         (void)options->work(options->arg, &reading->moment, &reading->lwps);
         reading->warm = true;
