@@ -114,17 +114,15 @@ def _taken(claim):
 def pytest_generate_tests(metafunc):
     if "python" not in metafunc.fixturenames:
         return
-    minimum, maximum = machine.OLDEST, machine.NEWEST
-    for mark in metafunc.definition.iter_markers("python"):
-        minimum = max(minimum, mark.kwargs.get("minimum", minimum))
-        maximum = min(maximum, mark.kwargs.get("maximum", maximum))
+    marks = [mark.kwargs for mark in metafunc.definition.iter_markers("python")]
+    minimum = max([mark["minimum"] for mark in marks if "minimum" in mark], default=machine.USUAL)
+    maximum = min([mark["maximum"] for mark in marks if "maximum" in mark], default=machine.NEWEST)
     chosen = [i for i in machine.interpreters() if minimum <= i.version[:2] <= maximum]
     if any(mark.kwargs.get("builds") for mark in metafunc.definition.iter_markers("python")):
         chosen = _of_each_maker(chosen)
     elif metafunc.module.__name__ in INSIDE:
         chosen = _of_each_minor_version(chosen)
-    wanted = [mark.kwargs["free_threaded"] for mark in metafunc.definition.iter_markers("python")
-              if "free_threaded" in mark.kwargs]
+    wanted = [mark["free_threaded"] for mark in marks if "free_threaded" in mark]
     if wanted:
         chosen = [i for i in machine.free_threaded() if minimum <= i.version[:2] <= maximum] + \
             ([] if "only" in wanted else chosen)

@@ -14,9 +14,9 @@ static struct view *view;
 static const struct {
     uint32_t version;
     bool free_threaded;
-} builds[] = {{0x03090000, false}, {0x030a0000, false}, {0x030b0000, false}, {0x030c0000, false},
-              {0x030d0000, false}, {0x030d0000, true},  {0x030e0000, false}, {0x030e0000, true},
-              {0x030f0000, false}, {0x030f0000, true}};
+} builds[] = {{0x03080000, false}, {0x03090000, false}, {0x030a0000, false}, {0x030b0000, false},
+              {0x030c0000, false}, {0x030d0000, false}, {0x030d0000, true},  {0x030e0000, false},
+              {0x030e0000, true},  {0x030f0000, false}, {0x030f0000, true}};
 
 static void shows(uint64_t object, const char *want)
 {
