@@ -12,7 +12,7 @@ CREATE TABLE backtrace(
     file TEXT,          -- the source file of a Python frame
     lineno INTEGER,     -- the line that it is at
     end_lineno INTEGER, -- the line where what it executes ends
-    col INTEGER,        -- [B] of that line, as UTF-8, before what it executes; NULL: not known (before 3.11)
+    col INTEGER,        -- [B] of that line, as UTF-8, before what it executes; NULL: not known (before 3.11, by the JIT)
     end_col INTEGER,    -- [B] of line end_lineno up to where that ends; NULL: not known
     frame_type TEXT,    -- 'Python', 'Native', 'Unreadable' or 'Cut'
     module TEXT,        -- the library or executable of a native frame

@@ -23,7 +23,7 @@
     /* PyThreadState; cframe in 3.11 and 3.12 stands between it and the frame */ \
     X(tstate_size) X(tstate_next) X(tstate_interp) X(tstate_frame) X(tstate_cframe) \
     X(tstate_thread_id) X(tstate_native_thread_id) X(tstate_id) X(tstate_datastack_chunk) \
-    X(tstate_datastack_top) X(tstate_current_exception) X(tstate_exc_info) \
+    X(tstate_datastack_top) X(tstate_current_exception) X(tstate_exc_info) X(tstate_executor) \
     X(cframe_current_frame) X(cframe_size) \
     X(chunk_previous) X(chunk_data) \
     /* PyFrameObject up to 3.10, _PyInterpreterFrame after */ \

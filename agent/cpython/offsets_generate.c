@@ -99,6 +99,9 @@ static void runtime_and_threads(struct offsets *o)
 #else
     o->tstate_current_exception = O(PyThreadState, curexc_value);
 #endif
+#if V >= 0x030f0000 /* in 3.14 a frame knows its line there, too */
+    o->tstate_executor = O(PyThreadState, current_executor);
+#endif
 #if V >= 0x030a0000 && V < 0x030d0000
     o->tstate_cframe = O(PyThreadState, cframe);
 #if V < 0x030b0000

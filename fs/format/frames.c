@@ -5,7 +5,7 @@ static void add_place(const struct frame *frame, struct text *out)
     if (frame->line < 0) /* an instruction that belongs to no line */
         text_printf(out, "%s:?", frame->file);
     else
-        text_printf(out, "%s:%d", frame->file, frame->line);
+        text_printf(out, "%s:%s%d", frame->file, frame->jit ? "~" : "", frame->line);
 }
 
 static void add_module(const struct frame *frame, struct text *out)
@@ -48,7 +48,7 @@ bool frame_add_folded(const struct frame *frame, struct text *out)
         add_element(out, frame->func);
         text_puts(out, " (");
         add_element(out, frame->file);
-        text_printf(out, ":%d)", frame->line);
+        text_printf(out, ":%s%d)", frame->jit ? "~" : "", frame->line);
         return true;
     case FRAME_NATIVE: /* without the offset: it differs from build to build */
         if (frame->apart)

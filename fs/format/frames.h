@@ -6,6 +6,7 @@
 
 /* One line of a backtrace, without indentation and number:
  *   forward (/w/model.py:88)
+ *   forward (/w/model.py:~88)                   machine code of the JIT runs it, near that line
  *   at::native::addmm_out (libtorch_cpu.so+0x1a2b30) [native]
  *   ?? (unreadable: torn frame)
  *   ... 9424 frames cut ... */

@@ -44,6 +44,7 @@ static void add_frame(const struct tree *tree, const struct task_frame *raw, uns
             .func = code->name,
             .file = code->file,
             .line = linetable_line(&code->lines, raw->lasti),
+            .jit = raw->jit,
         };
     indent(tree, depth);
     frame_add_line(&frame, tree->out);
@@ -108,6 +109,7 @@ static void add_busy(const struct tree *tree, uint32_t l)
         .func = code->name,
         .file = code->file,
         .line = linetable_line(&code->lines, loop->at.lasti),
+        .jit = loop->at.jit,
     };
     text_puts(tree->out, blocked ? ", blocked " : ", busy");
     if (blocked)

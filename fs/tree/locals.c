@@ -70,7 +70,8 @@ static void render_head(struct rendering *r, size_t depth, const struct raw_fram
     }
     int line = linetable_line(&code->lines, frame->lasti);
     if (line >= 0)
-        text_printf(r->out, "#%zu  %s (%s:%d)\n", depth, code->name, code->file, line);
+        text_printf(r->out, "#%zu  %s (%s:%s%d)\n", depth, code->name, code->file,
+                    frame->jit ? "~" : "", line);
     else
         text_printf(r->out, "#%zu  %s (%s)\n", depth, code->name, code->file);
 }

@@ -32,6 +32,7 @@ struct frame_source {
     char *func, *file; /* as shown */
     char path[PATH_MAX];
     struct position position;
+    bool jit;       /* raw_frame.jit */
     int first_line; /* of the function */
 };
 
@@ -49,6 +50,7 @@ static int find_source(void *arg, struct view *view, const struct raw_stack *sta
     if (!frame->info || frame->info->state != CODE_LOADED)
         return -EIO;
     source->position = linetable_position(&frame->info->lines, frame->lasti);
+    source->jit = frame->jit;
     source->first_line = frame->info->lines.first_line;
     source->func = strdup(frame->info->name);
     source->file = strdup(frame->info->file);
@@ -124,12 +126,12 @@ static void add_carets(struct text *out, const char *line, size_t size,
 static void add_lines(struct text *out, const struct text *lines, int first,
                       const struct source_place *place)
 {
-    const char *at = lines->data, *end = at + lines->size;
+    const char *at = lines->data, *end = at + lines->size, *mark = place->near ? "~>" : "->";
 
     for (int number = first; at < end; number++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = newline ? (size_t)(newline - at) : (size_t)(end - at);
-        text_printf(out, "%6d  %s  ", number, number == place->line ? "->" : "  ");
+        text_printf(out, "%6d  %s  ", number, number == place->line ? mark : "  ");
         source_add_text(out, at, size);
         text_puts(out, size >= SOURCE_LINE_BYTES ? "...\n" : "\n");
         if (number == place->line && place->position)
@@ -235,7 +237,8 @@ void source_add(const struct file_context *context, const struct source_place *p
                 struct text *out)
 {
     if (place->line > 0)
-        text_printf(out, "%s (%s:%d)\n", place->func, place->file, place->line);
+        text_printf(out, "%s (%s:%s%d)\n", place->func, place->file, place->near ? "~" : "",
+                    place->line);
     else
         text_printf(out, "%s (%s)\n", place->func, place->file);
     add_source(context, place, out);
@@ -256,7 +259,8 @@ int source_render(struct file_context *context, struct text *out)
             .path = source.path,
             .line = source.position.line,
             .first_line = source.first_line,
-            .position = &source.position,
+            .position = source.jit ? NULL : &source.position,
+            .near = source.jit,
         };
         source_add(context, &found, out);
     } else if (r == -ENOENT) {

@@ -10,6 +10,7 @@ struct source_place {
     int line;                /* -1: none */
     int first_line;          /* of the function; shown where there is no line; 0: not known */
     const struct position *position; /* what of the line is executed; NULL: not known */
+    bool near;                       /* it is near that line (raw_frame.jit) */
 };
 
 /* Adds the place and its lines, or why there are none. */

@@ -283,6 +283,8 @@ static int find_codes(struct stack *s, struct view *view, const struct runtime *
         if (!f->info)
             return -ENOMEM;
     }
+    if (s->n)
+        s->frames[0].jit = s->jit; /* a call out of it, and a return, say where it is */
     if (rt->version >= 0x030b0000)
         hide_unentered(s);
     return 0;

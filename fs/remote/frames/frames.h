@@ -23,6 +23,8 @@ struct raw_frame {
     uint64_t code; /* PyCodeObject */
     int32_t lasti; /* byte offset of the current instruction in the bytecode */
     bool of_generator;
+    bool jit; /* 3.15 on: machine code of the JIT runs it, which doesn't say where it is. Then lasti
+                 is where that was entered, or could last be left */
     struct code *info; /* NULL: `code` is no readable code object */
 };
 
@@ -56,6 +58,7 @@ struct stack {
     bool handles_exception; /* an except or finally block of it runs, or it raises */
     bool interp_collects;   /* its interpreter collects garbage, in this thread or another */
     uint64_t gc_frame;      /* 3.15 on: the frame that the collection began in; else 0 */
+    bool jit;               /* 3.15 on: it holds the GIL, and machine code of the JIT runs */
 
     /* the walk's own */
     int phase;

@@ -27,7 +27,8 @@ static uint32_t tstate_size(const struct offsets *o)
                             o->tstate_datastack_chunk,
                             o->tstate_datastack_top,
                             o->tstate_current_exception,
-                            o->tstate_exc_info};
+                            o->tstate_exc_info,
+                            o->tstate_executor};
     return (uint32_t)max_of(used, ARRAY_SIZE(used)) + 8;
 }
 
@@ -106,6 +107,19 @@ static uint32_t chunk_used(uint64_t chunk, uint64_t top)
     return (uint32_t)(used < page_end ? used : page_end);
 }
 
+/* Whether machine code of the JIT runs in a thread: who lets go of the GIL has left it, or has said
+ * where it is (PyThreadState.current_executor, Include/cpython/pystate.h). */
+static bool runs_jit(const struct walk *walk, const struct offsets *o, uint64_t tstate,
+                     const uint8_t *p)
+{
+    if (o->tstate_executor < 0 || !load64(p + o->tstate_executor))
+        return false;
+    for (size_t i = 0; i < walk->ngils; i++)
+        if (walk->gils[i].locked && walk->gils[i].holder == tstate)
+            return true;
+    return false;
+}
+
 /* What an interpreter's collector says. */
 struct collector {
     bool collects;
@@ -163,6 +177,7 @@ static int add_threads(struct walk *walk, struct view *view, const struct runtim
         s->exc_followed = 0;
         s->interp_collects = collector.collects;
         s->gc_frame = collector.frame;
+        s->jit = runs_jit(walk, o, tstate, p);
         s->chunk_used = s->chunk ? chunk_used(s->chunk, load64(p + o->tstate_datastack_top)) : 0;
     }
     return 0;

@@ -31,6 +31,7 @@ struct frame {
     uint64_t code;    /* Python: of the code object */
     uint64_t offset;  /* native: of the program counter in the module's file addresses */
     bool apart;       /* native: where it belongs among the Python frames isn't known (merge.h) */
+    bool jit;         /* Python: `line` is near where it is (raw_frame.jit); no columns are known */
 };
 
 enum thread_state {

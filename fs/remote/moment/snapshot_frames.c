@@ -32,6 +32,9 @@ static int python_frame(struct frames *frames, const struct raw_frame *raw, stru
     out->file = frames->file;
     out->position = linetable_position(&code->lines, raw->lasti);
     out->line = out->position.line;
+    out->jit = raw->jit;
+    if (raw->jit)
+        out->position.col = -1;
     return out->func && out->file ? 0 : -ENOMEM;
 }
 

@@ -446,7 +446,7 @@ static struct standing seen_at(const struct since *since, const struct seen *see
 
     if (!frame || frame->address != seen->place.frame || frame->code != seen->place.code)
         return (struct standing){0};
-    if (line == here && frame->line == seen->place.line)
+    if (line == here && frame->line == seen->place.line && !frame->jit)
         return (struct standing){.kind = SEEN_LINE, .ns = line};
     return (struct standing){.kind = SEEN_FUNCTION, .ns = here};
 }

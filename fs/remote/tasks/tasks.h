@@ -41,6 +41,7 @@ struct task_frame {
     int32_t lasti;     /* byte offset in the bytecode */
     struct code *info; /* of the code cache; NULL: unreadable */
     uint32_t next;     /* inwards: what this one awaits, or TASKS_NONE */
+    bool jit;          /* raw_frame.jit */
 };
 
 struct task {

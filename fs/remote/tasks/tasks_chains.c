@@ -109,7 +109,8 @@ static void read_stack(struct reading *reading, const struct stack *stack,
         for (size_t k = i + 1; k-- > inner;)
             add_frame(reading, t,
                       &(struct task_frame){stack->frames[k].addr, stack->frames[k].code,
-                                           stack->frames[k].lasti, stack->frames[k].info});
+                                           stack->frames[k].lasti, stack->frames[k].info,
+                                           .jit = stack->frames[k].jit});
         reading->out->items[t].torn |= stack->torn && !inner;
         inner = i + 1;
     }

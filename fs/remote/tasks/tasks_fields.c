@@ -196,7 +196,8 @@ static void set_place(const struct walk *walk, struct task_loop *loop)
                                        .code = stack->frames[0].code,
                                        .lasti = stack->frames[0].lasti,
                                        .info = stack->frames[0].info,
-                                       .next = TASKS_NONE};
+                                       .next = TASKS_NONE,
+                                       .jit = stack->frames[0].jit};
 }
 
 static void read_loops(struct reading *reading)
