@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+import builds
 from commands import Commands
 from interpreters import Interpreter, eventually, interpreters, patience
 from stacks import parse_backtrace
@@ -119,7 +120,10 @@ def refused(probe, target):
 
 @pytest.mark.parametrize("kind", ["stripped", "stripped, no PIE"])
 def test_is_refused_before_anything_is_touched(probe, built, kind):
-    assert " and is stripped, " in refused(probe, built(kind).run_source(SCRIPT))
+    program = built(kind)
+    assert " and is stripped, " in refused(probe, program.run_source(SCRIPT))
+    if kind == "stripped":
+        builds.note("static libpython, stripped", program.version, look="yes", write="no", breakpoints="no")
 
 
 @pytest.mark.parametrize("kind", ["static", "hidden, a second PyFrame_GetBack"])
@@ -154,6 +158,8 @@ def test_agent(probe, built, kind):
         target.expect(f"{7 * number}")
     thread = parse_backtrace((commands.directory / "backtrace").read_text(), target.pid).threads[target.pid]
     assert [function for function, _, _ in thread.frames] == ["<module>"], thread
+    if kind == "static":
+        builds.note("static libpython", target.interpreter.version, look="yes", write="yes", breakpoints="yes")
 
 
 def test_storm(probe, built, tmp_path):
