@@ -6,12 +6,13 @@ GIL on its own thread, or one that is held, and close() when it detaches. The pr
 no hook, no patched name, but for sys.stdin, stdout and stderr while an evaluation lasts. A KeyboardInterrupt may come
 at any step. """
 EIO, EINVAL = 5, 22  # errno(3); who interrupted it makes EINTR of that
+EVAL_AS_JSON = 16    # agent/wire/proto.h
 
 
 def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
     """Runs what is complete of text (bytes), all of it if last.
 
-    thread, depth  as in struct proto_eval; flags: EVAL_ON_THREAD or EVAL_IN_FRAME, or neither
+    thread, depth, flags  as in struct proto_eval
     output_max     bytes of output that are kept
     held           where the thread that this runs in is held: a frame of its, or an exception; None: it is our own
     before         lines that came before these, of the same text: they count in tracebacks
@@ -25,7 +26,8 @@ def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
     install()
     try:
         names = resolve(thread, depth, flags, held)
-        where = thread if flags else _probe.main_thread
+        where = thread if flags & ~EVAL_AS_JSON else _probe.main_thread
+        how = shower(flags)
         lines, sizes = split(text, last)
         for begin, end in units(lines, last):
             done = sum(sizes[:end])
@@ -37,7 +39,7 @@ def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
             ran.append(unit)
             context.run(unit.compile)
             stage = EIO
-            context.run(unit.run, names, sink, where)
+            context.run(unit.run, names, sink, where, how)
     except Missing as missing:
         error, words = missing.args
     except BaseException as problem:
@@ -54,6 +56,16 @@ def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
         if names is not None:
             names.release()
     return error, done, bytes(sink.data), sink.cut, words
+
+
+def shower(flags):
+    """What shows the value of an expression."""
+    if not flags & EVAL_AS_JSON:
+        return show
+    if "show_tree" not in globals():
+        for part in _probe.tree_source:
+            exec(compile(part, "<probefs tree>", "exec"), globals())
+    return show_tree
 
 
 def close():

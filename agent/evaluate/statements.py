@@ -52,9 +52,9 @@ class Unit:
         """Whether a SyntaxError is of this text, and not of one that it compiles itself."""
         return not self.compiled
 
-    def run(self, names, sink, thread):
+    def run(self, names, sink, thread, shower):
         def display(value):
-            show(value, sink)
+            shower(value, sink)
         names.display = display
         for node, code, shown in self.steps:
             value = execute(node, code, names, thread)

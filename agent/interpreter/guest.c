@@ -108,13 +108,12 @@ static const struct embedded thread_sources[] = {
     {NULL, NULL},
 };
 
-/* The text of evaluate/stream.py, which evaluate/output.py executes in a namespace of
- * its own, as a list of parts. */
-static PyObject *stream_parts(void)
+/* A text that evaluate/ executes itself, as a list of parts. */
+static PyObject *parts_of(const char *source)
 {
     _cleanup_unref_ PyObject *list = PyList_New(0);
 
-    for (const char *part = source_stream; list && *part; part = embedded_next(part)) {
+    for (const char *part = source; list && *part; part = embedded_next(part)) {
         _cleanup_unref_ PyObject *text = PyUnicode_FromString(part);
         if (!text || PyList_Append(list, text) < 0)
             return NULL;
@@ -149,13 +148,14 @@ static int make_probe(struct guest *guest)
 {
     _cleanup_unref_ PyObject *write = guest_function(guest, &write_local_def);
     _cleanup_unref_ PyObject *safe = guest_function(guest, &safe_def);
-    _cleanup_unref_ PyObject *stream = stream_parts();
+    _cleanup_unref_ PyObject *stream = parts_of(source_stream), *tree = parts_of(source_tree);
     guest->probe = PyModule_New("_probe");
     if (!guest->probe || add_attribute(guest->probe, "write_local", write) < 0 ||
         add_attribute(guest->probe, "frames_are_safe", safe) < 0 ||
         add_type(guest->probe, "Context", looked_up.PyContext_Type) < 0 ||
         add_type(guest->probe, "ContextVar", looked_up.PyContextVar_Type) < 0 ||
-        add_attribute(guest->probe, "stream_source", stream) < 0 || parts_lend(guest) < 0)
+        add_attribute(guest->probe, "stream_source", stream) < 0 ||
+        add_attribute(guest->probe, "tree_source", tree) < 0 || parts_lend(guest) < 0)
         return -EIO;
     return 0;
 }

@@ -121,13 +121,15 @@ static void restart(pid_t tid)
 static bool clear_thread(pid_t tid)
 {
     long r = trace(PTRACE_SEIZE, tid, 0, NULL);
+    bool seized = r == 0;
 
-    if (r < 0)
-        return r == -ESRCH;
-    trace(PTRACE_INTERRUPT, tid, 0, NULL);
-    int status = wait_stop(tid);
-    if (status < 0)
-        return false; /* our end lets it go */
+    if (r == -ESRCH)
+        return true;
+    if (seized)
+        trace(PTRACE_INTERRUPT, tid, 0, NULL);
+    int status = wait_stop(tid); /* of one that is ours, also since an earlier pass */
+    if (status < 0 || (!status && !seized))
+        return false; /* our end lets it go, or another tracer has it */
     if (!WIFSTOPPED(status))
         return true;
     bool event = status >> 16;

@@ -35,7 +35,7 @@
 
 #include <stdint.h>
 
-#define PROTO_VERSION 12
+#define PROTO_VERSION 13
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -143,6 +143,7 @@ enum proto_eval_flags {
     /* names resolve in exactly the frame at `depth`, 0 = where it was raised, of the exception that
      * holds the process (on-crash stop); -ENOENT: none does */
     EVAL_IN_CRASH = 8,
+    EVAL_AS_JSON = 16, /* a value is shown as JSON, with what is in it */
 };
 
 struct proto_eval {

@@ -49,6 +49,9 @@ static void tell_stop(struct session *session, json_t *stop)
     }
     if (!session_stops(session, (pid_t)member_number(stop, "tid"), stop))
         return;
+    /* before the client asks, as it nearly always does */
+    session_order(session, LANE_LOOK, "(stack)", member_number(stop, "tid"),
+                  member_number(stop, "stop"));
     json_t *body = json_pack("{sssIsb}", "reason",
                              reason_of(member_words(stop, "reason"), line.is_function), "threadId",
                              member_number(stop, "tid"), "allThreadsStopped", 0);

@@ -19,8 +19,8 @@ enum place_kind {
     PLACE_HELD,    /* what `path`, of value() in SQL, leads to in it: read from outside */
     PLACE_VALUE,   /* what the expression `path` gives in it */
     PLACE_TARGET,  /* line `depth` of the source `path`, to jump to */
-    PLACE_SHOWN,   /* what the expression `path` gave: `rows` are its children, as shown.py has them
-                    */
+    PLACE_SHOWN,   /* what the expression `path` gave: `rows` are its children, as eval's JSON has
+                    * them */
 };
 
 struct place {

@@ -104,7 +104,7 @@ static void put_agent_in(struct session *session, struct reply *reply)
         bool is_early = reply->error && strstr(reply->text, "try again in a moment");
         if (!reply->error) {
             reply_deinit(reply);
-            files_ask(&session->files, reply, "None\n", "eval");
+            files_ask(&session->files, reply, "-- format: json\nNone\n", "eval");
             is_early = reply->error == EBUSY;
         }
         if (!is_early)
@@ -220,7 +220,7 @@ static const struct request {
     {"goto", motion_goto, motion_goto_after, LANE_ACT, true},
     {"(tidy)", nothing, motion_tidy, LANE_ACT, true}, /* our own, which isn't answered */
     {"(to own)", nothing, motion_to_own, LANE_ACT, true},
-    {"(prepare)", nothing, values_prepare, LANE_EVALUATE, true},
+    {"(stack)", nothing, stack_prepare, LANE_LOOK, true},
     {"threads", stack_threads, NULL, LANE_LOOK, true},
     {"stackTrace", stack_trace, modules_tell, LANE_LOOK, true},
     {"exceptionInfo", stack_exception, NULL, LANE_LOOK, true},
@@ -264,7 +264,6 @@ static void answer_attach(struct session *session, json_t *request)
         session->attaching = json_incref(request);
     }
     session_tell(session, "initialized", NULL);
-    session_order(session, LANE_EVALUATE, "(prepare)", 0, 0);
 }
 
 void requests_serve(struct session *session, json_t *message)

@@ -211,7 +211,6 @@ static struct session *session_new(const char *mount, int out)
     session->first_line = 1;
     pthread_mutex_init(&session->out_lock, NULL);
     pthread_mutex_init(&session->lock, NULL);
-    pthread_mutex_init(&session->helpers_lock, NULL);
     files_init(&session->files);
     paths_init(&session->paths);
     places_init(&session->places);

@@ -20,8 +20,6 @@
  * `here`, and it goes on when that one has gone. */
 #define HOLD "7d"
 
-enum helper { HELPER_SHOWN, HELPER_COMPLETED, HELPERS }; /* shown.py, completed.py */
-
 struct session {
     const char *mount;
     struct files files;
@@ -34,13 +32,11 @@ struct session {
     struct motion motion;
     struct modules modules;
     struct lane lanes[LANES];
-    pthread_mutex_t helpers_lock; /* guards */
-    char *helpers[HELPERS]; /* as the process's Python has compiled them; NULL: it hasn't yet */
-    int first_line;         /* as the client counts lines: 1 or 0 */
-    bool native;            /* native frames are shown, too */
-    json_t *wanted;         /* what `attach` has said; NULL: nothing yet */
-    bool begins_others;     /* the client can begin further sessions, if it is asked to */
-    bool own_code;          /* steps and exceptions are told in the program's own code only */
+    int first_line;     /* as the client counts lines: 1 or 0 */
+    bool native;        /* native frames are shown, too */
+    json_t *wanted;     /* what `attach` has said; NULL: nothing yet */
+    bool begins_others; /* the client can begin further sessions, if it is asked to */
+    bool own_code;      /* steps and exceptions are told in the program's own code only */
 
     pthread_mutex_t out_lock; /* guards what follows */
     int out;

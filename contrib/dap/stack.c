@@ -68,23 +68,32 @@ static json_t *crash_rows(struct session *session, pid_t tid, struct reply *repl
                        (int)tid);
 }
 
-#define ROWS                                                                                      \
- "WITH f AS MATERIALIZED (SELECT number, depth, func, file, lineno, frame_type, module, address " \
- "FROM backtrace WHERE tid = %d), p AS (SELECT min(number) AS first, max(number) AS last FROM f " \
- "WHERE frame_type = 'Python') SELECT f.* FROM f, p "
-
-/* The frames of a thread; of one that is held from its innermost Python frame on, since what is
- * above that is how it is held; what begins the thread is left out too. */
-static json_t *stack_rows(struct session *session, pid_t tid, bool is_held, struct reply *reply)
+/* Of all rows of a thread, those that are shown: [*first, *end). Of one that is held from its
+ * innermost Python frame on, since what is above that is how it is held; what begins the thread is
+ * left out too. */
+static void choose(const json_t *rows, bool is_held, size_t *first, size_t *end)
 {
-    if (!session->native)
-        return files_query(&session->files, reply,
-                           ROWS "WHERE frame_type <> 'Native' ORDER BY number", (int)tid);
-    if (is_held)
-        return files_query(&session->files, reply,
-                           ROWS "WHERE number BETWEEN first AND last ORDER BY number", (int)tid);
+    const json_t *row;
+    size_t i;
+
+    *first = *end = 0;
+    json_array_foreach(rows, i, row)
+    {
+        bool is_python = !strcmp(member_words(row, "frame_type"), "Python");
+        if (is_python && !*end)
+            *first = is_held ? i : 0;
+        *end = is_python ? i + 1 : *end;
+    }
+    if (!*end && !is_held)
+        *end = json_array_size(rows);
+}
+
+static json_t *stack_rows(struct session *session, pid_t tid, struct reply *reply)
+{
     return files_query(&session->files, reply,
-                       ROWS "WHERE number <= ifnull(last, number) ORDER BY number", (int)tid);
+                       "SELECT depth, func, file, lineno, frame_type, module, address FROM "
+                       "backtrace WHERE tid = %d%s",
+                       (int)tid, session->native ? "" : " AND frame_type <> 'Native'");
 }
 
 /* All frames of a thread, as the client has them; NULL: *reply has the words. */
@@ -92,13 +101,14 @@ static json_t *read_stack(struct session *session, pid_t tid, const json_t *stop
                           struct reply *reply)
 {
     bool has_crashed = stop && !strcmp(member_words(stop, "reason"), "crash");
-    json_t *rows = has_crashed ? crash_rows(session, tid, reply)
-                               : stack_rows(session, tid, stop, reply),
-           *frames = rows ? json_array() : NULL, *row;
-    size_t i;
+    json_t *rows = has_crashed ? crash_rows(session, tid, reply) : stack_rows(session, tid, reply),
+           *frames = rows ? json_array() : NULL;
+    size_t i = 0, end = json_array_size(rows);
 
-    json_array_foreach(rows, i, row)
-    {
+    if (rows && !has_crashed && session->native)
+        choose(rows, stop, &i, &end);
+    for (; i < end; i++) {
+        const json_t *row = json_array_get(rows, i);
         const struct place place = {.kind = PLACE_FRAME,
                                     .tid = tid,
                                     .depth = (int)member_number(row, "depth"),
@@ -144,6 +154,13 @@ json_t *stack_trace(struct session *session, const json_t *arguments, char **why
                              (json_int_t)json_array_size(frames));
     json_decref(frames);
     return body;
+}
+
+void stack_prepare(struct session *session, const json_t *arguments)
+{
+    _cleanup_reply_ struct reply reply = {0};
+
+    json_decref(stack_of(session, (pid_t)member_number(arguments, "threadId"), &reply));
 }
 
 /* ---- exceptionInfo ---- */

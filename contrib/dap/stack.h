@@ -4,3 +4,5 @@
 #include "contrib/dap/session.h"
 
 request_run stack_threads, stack_trace, stack_exception, stack_source;
+/* Reads the stack of a thread that is held. */
+request_after stack_prepare;

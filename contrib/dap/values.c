@@ -8,23 +8,29 @@
 #include <stdarg.h>
 
 #define HELD_MAX 1000    /* children of a value in one answer */
-#define SEPARATOR '\x1e' /* shown.py */
+#define SEPARATOR '\x1e' /* probefs.5, -- format: json */
 
-static const char *const helpers[] = {[HELPER_SHOWN] =
-#include "shown.py.inc"
-                                          , [HELPER_COMPLETED] =
+static const char completed[] =
 #include "completed.py.inc"
-};
+    ;
 
 /* ---- running Python ---- */
 
-/* Runs code in a frame, or, without one, in the main module. */
-static void run(struct session *session, const struct place *place, const char *code,
-                struct reply *reply)
+/* Runs code, made as by printf(3), in a frame, or, without one, in the main module. shown: how a
+ * value is, json or repr. */
+static void run(struct session *session, const struct place *place, struct reply *reply,
+                const char *shown, const char *format, ...) __attribute__((format(printf, 5, 6)));
+static void run(struct session *session, const struct place *place, struct reply *reply,
+                const char *shown, const char *format, ...)
 {
-    _cleanup_free_ char *text = NULL;
+    _cleanup_free_ char *code = NULL, *text = NULL;
+    va_list args;
 
-    if (asprintf(&text, "%s\n\x04\n", code) < 0) /* where a block ends */
+    va_start(args, format);
+    if (vasprintf(&code, format, args) < 0)
+        code = NULL;
+    va_end(args);
+    if (!code || asprintf(&text, "-- format: %s\n%s\n\x04\n", shown, code) < 0) /* its end */
         text = NULL;
     if (!place)
         files_ask(&session->files, reply, text ? text : "", "eval");
@@ -35,75 +41,26 @@ static void run(struct session *session, const struct place *place, const char *
                   (int)place->tid, place->depth);
 }
 
-/* A text as a literal, of JSON and of Python. */
-static char *literal(const char *text)
+/* The last value that a reply shows; *said, the caller's, is what was printed before. NULL: *reply
+ * has the words. */
+static json_t *value_of(struct reply *reply, char **said)
 {
-    json_t *string = text_of(text, strlen(text));
-    char *made = string ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
-
-    json_decref(string);
-    return made;
-}
-
-/* A helper's code as the process's Python has compiled it, as a literal: that takes longer than all
- * else, and is done once. NULL: *reply has the words. */
-static const char *code_of(struct session *session, enum helper helper, struct reply *reply)
-{
-    _cleanup_free_ char *source = literal(helpers[helper]), *code = NULL;
-    _guard_mutex_(&session->helpers_lock);
-
-    if (session->helpers[helper])
-        return session->helpers[helper];
-    if (!source || asprintf(&code,
-                            "print(__import__('marshal').dumps(compile(%s, '<probefs-dap>', "
-                            "'exec', 0, True, 2)))",
-                            source) < 0)
-        return NULL;
-    run(session, NULL, code, reply);
-    if (!reply->error)
-        session->helpers[helper] = strndup(reply->text, strcspn(reply->text, "\n"));
-    return session->helpers[helper];
-}
-
-void values_prepare(struct session *session, const json_t *arguments)
-{
-    for (enum helper helper = 0; helper < HELPERS; helper++) {
-        _cleanup_reply_ struct reply reply = {0};
-        code_of(session, helper, &reply);
-    }
-}
-
-/* What a helper says of these arguments, made as by printf(3); *said, the caller's, is what they
- * printed before. NULL: *reply has the words. */
-static json_t *call(struct session *session, const struct place *place, struct reply *reply,
-                    char **said, enum helper helper, const char *arguments, ...)
-    __attribute__((format(printf, 6, 7)));
-static json_t *call(struct session *session, const struct place *place, struct reply *reply,
-                    char **said, enum helper helper, const char *arguments, ...)
-{
-    const char *compiled = code_of(session, helper, reply);
-    _cleanup_free_ char *what = NULL, *code = NULL;
-    va_list args;
-
-    if (!compiled)
-        return NULL;
-    reply_deinit(reply);
-    va_start(args, arguments);
-    int r = vasprintf(&what, arguments, args);
-    va_end(args);
-    if (r < 0 || asprintf(&code,
-                          "(lambda _p: exec(__import__('marshal').loads(%s), _p) or "
-                          "_p['say'])({})(%s)",
-                          compiled, what) < 0)
-        code = NULL;
-    run(session, place, code ? code : "", reply);
     char *json = reply->error ? NULL : strrchr(reply->text, SEPARATOR);
     json_t *found = json ? json_loads(json + 1, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+
     if (!found && !reply->error)
         reply->error = EPROTO;
     if (found && said)
         *said = strndup(reply->text, (size_t)(json - reply->text));
     return found;
+}
+
+/* The value of an expression. NULL: *reply has the words. */
+static json_t *evaluate(struct session *session, const struct place *place, const char *expression,
+                        struct reply *reply, char **said)
+{
+    run(session, place, reply, "json", "(\n%s\n)", expression);
+    return value_of(reply, said);
 }
 
 /* ---- what the client has of a value ---- */
@@ -135,18 +92,18 @@ static char *join(const char *expression, const char *behind)
 /* Adds type, value and, where there are children, a number for them. expression: taken over; NULL:
  * there is none. */
 static void add_shown(struct session *session, const struct place *frame, json_t *out,
-                      const char *name, const json_t *row, size_t at, char *expression)
+                      const char *name, const json_t *row, char *expression)
 {
-    json_t *children = json_array_get(row, at + 2);
+    json_t *children = json_object_get(row, "children");
     int64_t number = 0;
 
-    json_object_set(out, "type", json_array_get(row, at));
-    json_object_set(out, name, json_array_get(row, at + 1));
+    json_object_set(out, "type", json_object_get(row, "type"));
+    json_object_set(out, name, json_object_get(row, "value"));
     if (expression)
         json_object_set_new(out, "evaluateName", text_of(expression, strlen(expression)));
     if (json_is_array(children))
         number = place_in(session, frame, PLACE_SHOWN, expression, json_incref(children));
-    else if (json_is_false(children) && expression)
+    else if (json_is_null(children) && expression)
         number = place_in(session, frame, PLACE_VALUE, expression, NULL);
     else
         free(expression);
@@ -160,16 +117,15 @@ static json_t *shown_children(struct session *session, json_int_t number, const 
 
     json_array_foreach(place->rows, i, row)
     {
-        const char *behind = json_string_value(json_array_get(row, 1));
+        const char *behind = member_text(row, "path");
         char *expression = behind && place->path ? join(place->path, behind) : NULL;
-        json_t *variable = json_pack("{sO}", "name", json_array_get(row, 0));
+        json_t *variable = json_pack("{sO}", "name", json_object_get(row, "name"));
         if (expression)
-            json_object_set_new(names, json_string_value(json_array_get(row, 0)),
-                                json_string(expression));
+            json_object_set_new(names, member_words(row, "name"), json_string(expression));
         else
             json_object_set_new(variable, "presentationHint",
                                 json_pack("{s[s]}", "attributes", "readOnly"));
-        add_shown(session, place, variable, "value", row, 2, expression);
+        add_shown(session, place, variable, "value", row, expression);
         json_array_append_new(found, variable);
     }
     places_name(&session->places, number, names);
@@ -194,11 +150,13 @@ bool values_frame(struct session *session, json_int_t number, pid_t *tid, int *d
 
     if (!places_find(&session->places, number, &place) || !place.tid || place.crash)
         return false;
-    if (place.global)
-        run(session, &place, "__name__ == '__main__'", &reply);
+    json_t *is_main =
+        place.global ? evaluate(session, &place, "__name__ == '__main__'", &reply, NULL) : NULL;
+    bool is_here = strcmp(member_words(is_main, "value"), "True") != 0;
+    json_decref(is_main);
     *tid = place.tid;
     *depth = place.depth;
-    return !place.global || reply.error || strcmp(reply.text, "True\n") != 0;
+    return is_here;
 }
 
 /* ---- scopes and variables ---- */
@@ -374,13 +332,13 @@ static json_t *held(struct session *session, json_int_t number, const struct pla
 static json_t *children(struct session *session, json_int_t number, struct place *place, char **why)
 {
     _cleanup_reply_ struct reply reply = {0};
-    json_t *row = call(session, place, &reply, NULL, HELPER_SHOWN, "(\n%s\n)",
-                       place->kind == PLACE_GLOBALS ? "globals()" : place->path);
+    json_t *row = evaluate(session, place, place->kind == PLACE_GLOBALS ? "globals()" : place->path,
+                           &reply, NULL);
 
     if (!row)
         return request_fail_by(&reply, why);
     json_decref(place->rows);
-    place->rows = json_incref(json_array_get(row, 2));
+    place->rows = json_incref(json_object_get(row, "children"));
     if (place->kind == PLACE_GLOBALS)
         place->path = strdup("globals()");
     json_decref(row);
@@ -409,18 +367,15 @@ static json_t *assign(struct session *session, const struct place *frame, const 
                       const char *value, char **why)
 {
     _cleanup_reply_ struct reply done = {0}, shown = {0};
-    _cleanup_free_ char *code = NULL;
 
-    if (asprintf(&code, "%s = (\n%s\n)", target, value) < 0)
-        return request_fail(why, "out of memory");
-    run(session, frame, code, &done);
+    run(session, frame, &done, "repr", "%s = (\n%s\n)", target, value);
     if (done.error)
         return request_fail_by(&done, why);
-    json_t *row = call(session, frame, &shown, NULL, HELPER_SHOWN, "(\n%s\n)", target);
+    json_t *row = evaluate(session, frame, target, &shown, NULL);
     if (!row)
         return request_fail_by(&shown, why);
     json_t *made = json_object();
-    add_shown(session, frame, made, "value", row, 0, strdup(target));
+    add_shown(session, frame, made, "value", row, strdup(target));
     json_decref(row);
     return made;
 }
@@ -437,6 +392,18 @@ json_t *values_set(struct session *session, const json_t *arguments, char **why)
     if (!path || !*path)
         return request_fail(why, "it can't be assigned to: there is no expression for it");
     return assign(session, &place, path, value, why);
+}
+
+/* What a person sees who copies it: all of it. */
+static json_t *evaluate_whole(struct session *session, const struct place *frame,
+                              const char *expression, char **why)
+{
+    _cleanup_reply_ struct reply reply = {0};
+
+    run(session, frame, &reply, "repr", "print(repr((\n%s\n)), end='')", expression);
+    return reply.error ? request_fail_by(&reply, why)
+                       : json_pack("{sosi}", "result", text_of(reply.text, reply.size),
+                                   "variablesReference", 0);
 }
 
 /* Finds the place of the arguments' frame; false: there is none. */
@@ -461,7 +428,7 @@ json_t *values_evaluate(struct session *session, const json_t *arguments, char *
 {
     const char *expression = member_words(arguments, "expression");
     const char *context = member_words(arguments, "context");
-    bool is_repl = !strcmp(context, "repl"), is_whole = !strcmp(context, "clipboard");
+    bool is_repl = !strcmp(context, "repl");
     _cleanup_reply_ struct reply shown = {0}, ran = {0};
     _cleanup_place_ struct place place = {0};
     _cleanup_free_ char *said = NULL;
@@ -472,28 +439,39 @@ json_t *values_evaluate(struct session *session, const json_t *arguments, char *
     if (!has_frame && member_number(arguments, "frameId"))
         return request_fail(why, "that frame isn't known any more: its thread has gone on");
     const struct place *frame = has_frame ? &place : NULL;
-    json_t *row = call(session, frame, &shown, &said, HELPER_SHOWN, "(\n%s\n)%s", expression,
-                       is_whole ? ", None" : "");
+    if (!strcmp(context, "clipboard"))
+        return evaluate_whole(session, frame, expression, why);
+    json_t *row = evaluate(session, frame, expression, &shown, &said);
     if (row) {
         json_t *made = json_object();
         if (said && *said)
             session_tell(session, "output",
                          json_pack("{ssso}", "category", "stdout", "output",
                                    text_of(said, strlen(said))));
-        add_shown(session, &place, made, "result", row, 0, strdup(expression));
+        add_shown(session, &place, made, "result", row, strdup(expression));
         json_object_del(made, "evaluateName");
         json_decref(row);
         return made;
     }
     if (!is_repl || shown.error != EINVAL) /* which is a statement's: nothing has run */
         return request_fail_by(&shown, why);
-    run(session, frame, expression, &ran);
+    run(session, frame, &ran, "repr", "%s", expression);
     if (ran.error)
         return request_fail_by(&ran, why);
     return json_pack("{sosi}", "result", text_of(ran.text, ran.size), "variablesReference", 0);
 }
 
 /* ---- completion ---- */
+
+/* A text as a literal, of JSON and of Python. */
+static char *literal(const char *text)
+{
+    json_t *string = text_of(text, strlen(text));
+    char *made = string ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+
+    json_decref(string);
+    return made;
+}
 
 static bool is_of_name(unsigned char c) { return isalnum(c) || c == '_' || c == '.' || c >= 0x80; }
 
@@ -517,10 +495,12 @@ json_t *values_complete(struct session *session, const json_t *arguments, char *
     if (!has_frame && member_number(arguments, "frameId"))
         return request_fail(why, "that frame isn't known any more: its thread has gone on");
     _cleanup_free_ char *whole = strndup(text + start, end - start);
-    _cleanup_free_ char *name = whole ? literal(whole) : NULL;
-    json_t *found = call(session, has_frame ? &place : NULL, &reply, NULL, HELPER_COMPLETED,
-                         "%s, {**vars(__import__('builtins')), **globals(), **locals()}",
-                         name ? name : "''");
+    _cleanup_free_ char *name = whole ? literal(whole) : NULL, *code = literal(completed);
+    run(session, has_frame ? &place : NULL, &reply, "repr",
+        "(lambda _p: exec(%s, _p) or _p['say'])({})(%s, {**vars(__import__('builtins')), "
+        "**globals(), **locals()})",
+        code ? code : "", name ? name : "''");
+    json_t *found = reply.error ? NULL : json_loads(reply.text, 0, NULL);
     if (!found)
         return request_fail_by(&reply, why);
     json_t *targets = json_array();

@@ -6,8 +6,6 @@
 
 request_run values_scopes, values_variables, values_set, values_set_expression, values_evaluate,
     values_complete;
-/* Has the process compile what is needed later. */
-request_after values_prepare;
 
 /* The expression in a frame for a value's child of that name, or for a variable of the frame;
  * NULL: there is none. number: of the place. The caller's. */

@@ -324,6 +324,8 @@ void session_on_notice(struct session *session, session_notice *notice, void *ar
 {
     {
         _guard_mutex_(&session->listening);
+        if (session->notice == notice && session->notice_arg == arg && session->notice_key == key)
+            return; /* what has come since was told */
         session->notice = notice;
         session->notice_arg = arg;
         session->notice_key = key;

@@ -7,6 +7,13 @@
 #include <errno.h>
 #include <sys/eventfd.h>
 
+struct commands_thread {
+    struct commands *commands;
+    struct command *command; /* to run next; NULL: there is none any more */
+    pthread_cond_t wake;
+    struct commands_thread *next; /* of those that are idle */
+};
+
 void commands_init(struct commands *commands)
 {
     pthread_condattr_t attr;
@@ -21,15 +28,23 @@ void commands_init(struct commands *commands)
     pthread_condattr_destroy(&attr);
 }
 
+/* Waits until no thread is left but the timer. */
+static void end_threads(struct commands *commands)
+{
+    _guard_mutex_(&commands->lock);
+    commands->ending = true;
+    pthread_cond_broadcast(&commands->changed);
+    for (struct commands_thread *thread = commands->idle; thread; thread = thread->next)
+        pthread_cond_signal(&thread->wake);
+    while (commands->nthreads)
+        pthread_cond_wait(&commands->changed, &commands->lock);
+}
+
 void commands_deinit(struct commands *commands)
 {
-    if (commands->timed) {
-        pthread_mutex_lock(&commands->lock);
-        commands->ending = true;
-        pthread_cond_broadcast(&commands->changed);
-        pthread_mutex_unlock(&commands->lock);
+    end_threads(commands);
+    if (commands->timed)
         pthread_join(commands->timer, NULL);
-    }
     shares_deinit(&commands->shares);
     pthread_cond_destroy(&commands->changed);
     pthread_mutex_destroy(&commands->lock);
@@ -141,34 +156,102 @@ static void command_leave(struct command *command)
     pthread_cond_broadcast(&commands->changed);
 }
 
-static void *command_main(void *arg)
-{
-    struct command *command = arg;
+/* ---- the threads ---- */
 
-    command->run(command);
-    command_leave(command); /* nobody can interrupt it any more */
-    command->done(command);
+/* With lock. NULL: this thread isn't wanted any more. */
+static struct command *next_command(struct commands_thread *thread)
+{
+    struct commands *commands = thread->commands;
+
+    if (commands->ending || commands->nidle == COMMANDS_IDLE)
+        return NULL;
+    thread->command = NULL;
+    thread->next = commands->idle;
+    commands->idle = thread;
+    commands->nidle++;
+    while (!thread->command && !commands->ending)
+        pthread_cond_wait(&thread->wake, &commands->lock);
+    return thread->command;
+}
+
+static void *thread_main(void *arg)
+{
+    struct commands_thread *thread = arg;
+    struct commands *commands = thread->commands;
+    struct command *command = thread->command;
+
+    while (command) {
+        command->run(command);
+        command_leave(command); /* nobody can interrupt it any more */
+        command->done(command);
+        _guard_mutex_(&commands->lock);
+        command = next_command(thread);
+    }
+    pthread_cond_destroy(&thread->wake);
+    free(thread);
+    _guard_mutex_(&commands->lock);
+    commands->nthreads--;
+    pthread_cond_broadcast(&commands->changed);
     return NULL;
+}
+
+/* With lock. False: none is idle. */
+static bool give_to_idle(struct command *command)
+{
+    struct commands *commands = command->commands;
+    struct commands_thread *thread = commands->idle;
+
+    if (!thread || commands->ending)
+        return false;
+    commands->idle = thread->next;
+    commands->nidle--;
+    thread->command = command;
+    pthread_cond_signal(&thread->wake);
+    return true;
+}
+
+/* With lock. */
+static int give_to_new(struct command *command)
+{
+    struct commands_thread *thread = calloc(1, sizeof *thread);
+    pthread_attr_t attr;
+    pthread_t id;
+
+    if (!thread)
+        return -ENOMEM;
+    thread->commands = command->commands;
+    thread->command = command;
+    pthread_cond_init(&thread->wake, NULL);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attr, COMMAND_STACK);
+    int r = pthread_create(&id, &attr, thread_main, thread);
+    pthread_attr_destroy(&attr);
+    if (r) {
+        pthread_cond_destroy(&thread->wake);
+        free(thread);
+        return -ENOMEM;
+    }
+    command->commands->nthreads++;
+    return 0;
+}
+
+static int give_to_thread(struct command *command)
+{
+    _guard_mutex_(&command->commands->lock);
+
+    return give_to_idle(command) ? 0 : give_to_new(command);
 }
 
 int command_start(struct command *command)
 {
-    pthread_attr_t attr;
-    pthread_t thread;
-
     int r = command_enter(command);
     if (r < 0)
         return r;
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attr, COMMAND_STACK);
-    r = pthread_create(&thread, &attr, command_main, command);
-    pthread_attr_destroy(&attr);
-    if (r) {
+    r = give_to_thread(command);
+    if (r < 0)
         command_leave(command);
-        return -ENOMEM;
-    }
-    return 0;
+    return r;
 }
 
 void command_watch(struct command *command)

@@ -32,14 +32,14 @@ static int connect_to(struct file_context *context, struct session **out)
 
 /* What the request says besides its text. */
 static int fill_request(struct file_context *context, const struct input *input,
-                        struct proto_eval *request)
+                        const struct eval_head *head, struct proto_eval *request)
 {
     bool in_frame = strstr(context->file, "<depth>") != NULL;
 
     request->interp = atomic_load(&context->process->interp);
     request->depth = context->depth;
     request->before = input->lines < INT32_MAX ? (uint32_t)input->lines : 0;
-    request->flags = input->last ? EVAL_LAST : 0;
+    request->flags = (input->last ? EVAL_LAST : 0) | (head->as_json ? EVAL_AS_JSON : 0);
     if (in_crash(context))
         request->flags |= EVAL_IN_CRASH;
     if (context->tid) {
@@ -71,8 +71,8 @@ static const char *find_end(const struct input *input, const char **after)
     return NULL;
 }
 
-static int run_code(struct file_context *context, const struct input *input, struct text *said,
-                    struct outcome *outcome)
+static int run_code(struct file_context *context, const struct input *input,
+                    const struct eval_head *head, struct text *said, struct outcome *outcome)
 {
     struct session_eval eval = {
         .text = input->text,
@@ -81,7 +81,7 @@ static int run_code(struct file_context *context, const struct input *input, str
     struct proto_done done = {0};
     struct session *session;
 
-    int r = fill_request(context, input, &eval.request);
+    int r = fill_request(context, input, head, &eval.request);
     if (r < 0)
         return r;
     r = connect_to(context, &session);
@@ -99,9 +99,9 @@ static int run_code(struct file_context *context, const struct input *input, str
     return r < 0 ? agent_session_explain(context, r, &done, "the code will not run") : 0;
 }
 
-/* Runs what was written where ends of texts are in it: what is before one is whole. */
-static int run_texts(struct file_context *context, const struct input *input, struct text *said,
-                     struct outcome *outcome)
+/* Where ends of texts are in it, what is before one is whole. */
+int eval_run_behind(struct file_context *context, const struct input *input,
+                    const struct eval_head *head, struct text *said, struct outcome *outcome)
 {
     struct input rest = *input;
     const char *end, *after;
@@ -113,7 +113,7 @@ static int run_texts(struct file_context *context, const struct input *input, st
         part.size = (size_t)(end - rest.text);
         part.last = true;
         if (part.size)
-            r = run_code(context, &part, said, outcome);
+            r = run_code(context, &part, head, said, outcome);
         done += (size_t)(after - rest.text);
         rest.size -= (size_t)(after - rest.text);
         rest.text = after;
@@ -121,7 +121,7 @@ static int run_texts(struct file_context *context, const struct input *input, st
     }
     outcome->consumed = 0;
     if (r == 0 && rest.size)
-        r = run_code(context, &rest, said, outcome);
+        r = run_code(context, &rest, head, said, outcome);
     outcome->consumed += done;
     return r;
 }
@@ -142,12 +142,10 @@ int eval_run(struct file_context *context, const struct input *input, struct tex
 {
     struct eval_head head = {0};
 
-    if (context->tid || in_crash(context))
-        return run_texts(context, input, said, outcome);
     int r = eval_head_read(context, input, &head);
     if (r < 0)
         return r;
-    outcome->stays = head.size;
+    outcome->stays = head.stays;
     if (r > 0 || head.size == input->size)
         return 0;
     r = is_for(&head, context);
@@ -159,7 +157,7 @@ int eval_run(struct file_context *context, const struct input *input, struct tex
     code.text += head.size;
     code.size -= head.size;
     code.before = input->before > head.size ? input->before - head.size : 0;
-    r = run_texts(context, &code, said, outcome);
+    r = eval_run_behind(context, &code, &head, said, outcome);
     outcome->consumed += head.size;
     return r;
 }

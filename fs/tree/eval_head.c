@@ -7,6 +7,8 @@
 #include <string.h>
 
 #define HEAD_LINE_MAX 4096 /* bytes */
+#define STRICT "-- strict"
+#define FORMAT "-- format:"
 
 /* Whether a line is `on` and a digit: no Python begins like that. */
 static bool begins_with_ranks(const char *line, size_t size)
@@ -20,40 +22,68 @@ static bool begins_with_ranks(const char *line, size_t size)
     return i < size && isdigit((unsigned char)line[i]);
 }
 
-static bool is_strict(const char *line, size_t size)
-{
-    static const char word[] = "-- strict";
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-    while (size && (line[size - 1] == ' ' || line[size - 1] == '\t'))
+/* Whether a text is these words, and blanks around. */
+static bool is_just(const char *text, size_t size, const char *words)
+{
+    for (; size && is_blank(*text); size--)
+        text++;
+    while (size && is_blank(text[size - 1]))
         size--;
-    return size == sizeof word - 1 && memcmp(line, word, size) == 0;
+    return size == strlen(words) && memcmp(text, words, size) == 0;
 }
 
-static int complain(struct file_context *context)
+/* What is behind the colon; NULL: the line says no format. */
+static const char *format_of(const char *line, size_t size)
 {
-    text_puts(&context->why, "ranks belong behind `on`, and nothing else: on 0,2-3");
+    size_t front = sizeof FORMAT - 1;
+    return size >= front && memcmp(line, FORMAT, front) == 0 ? line + front : NULL;
+}
+
+/* Whether a line that isn't whole yet may become one of the head. */
+static bool may_become(const char *line, size_t size)
+{
+    return !strncmp(line, STRICT, size) || !strncmp(line, FORMAT, size) || format_of(line, size) ||
+           !strncmp(line, "on ", size);
+}
+
+static int complain(struct file_context *context, const char *words)
+{
+    text_puts(&context->why, words);
     return -EINVAL;
 }
 
 int eval_head_read(struct file_context *context, const struct input *input, struct eval_head *out)
 {
+    bool of_ranks = !context->tid && !strstr(context->file, "/crash/");
+
     while (out->size < input->size) {
         const char *line = input->text + out->size, *rest, *wrong;
         size_t left = input->size - out->size;
         const char *newline = memchr(line, '\n', left);
         size_t size = newline ? (size_t)(newline - line) : left;
-        bool ranks = begins_with_ranks(line, size), strict = is_strict(line, size);
-        if (!newline && !input->last && (ranks || size < 10) && left < HEAD_LINE_MAX &&
-            (ranks || !strncmp(line, "-- strict", size) || !strncmp(line, "on ", size)))
+        bool ranks = of_ranks && begins_with_ranks(line, size);
+        bool strict = of_ranks && is_just(line, size, STRICT);
+        const char *said = format_of(line, size);
+        if (!newline && !input->last && left < HEAD_LINE_MAX && (ranks || may_become(line, size)))
             return 1;
-        if (!ranks && !strict)
+        if (!ranks && !strict && !said)
             return 0;
+        size_t n = said ? (size_t)(line + size - said) : 0;
+        bool json = said && is_just(said, n, "json");
+        if (said && !json && !is_just(said, n, "repr"))
+            return complain(context,
+                            "values are shown by -- format: repr, as at a prompt, or json");
+        bool is_new = ranks || strict > out->strict || (said && json != out->as_json);
         out->strict |= strict;
+        out->as_json = said ? json : out->as_json;
         if (ranks && (everywhere_read_on(line, size, &out->ranges, &rest, &wrong) < 0 ||
                       strspn(rest, " \t") < (size_t)(line + size - rest)))
-            return complain(context);
+            return complain(context, "ranks belong behind `on`, and nothing else: on 0,2-3");
         out->has_ranks |= ranks;
         out->size += size + (newline != NULL);
+        out->stays = is_new ? out->size : out->stays;
     }
     return 0;
 }

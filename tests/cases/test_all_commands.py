@@ -52,6 +52,8 @@ def test_eval(job, any_python):
     assert reply(directory / "eval",
                  "print('a')\nprint(rank // 3)\n") == "ranks 0-2 (3):\n  a\n  0\nrank 3 (1):\n  a\n  1\n"
     assert reply(directory / "eval", "None\n") == ""
+    assert reply(directory / "eval", "-- format: json\non 1\nrank\n").replace("\x1e", "^") == (
+        'rank 1 (1): ^{"type":"int","value":"1"}\n')
     # some fail: these say so, and it has been done
     said = reply(directory / "eval", "1 / loss\n")
     assert said.startswith("ranks 0,2 (2):\n  Traceback") and said.endswith("division by zero\nranks 1,3 (2): 1.0\n")

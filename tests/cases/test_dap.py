@@ -592,14 +592,6 @@ def test_log_of_mount_that_ends(probe, any_python):
         other.start()
 
 
-def test_json():
-    """shown.py writes JSON by itself."""
-    names = {}
-    exec((REPOSITORY / "contrib/dap/shown.py").read_text(), names)
-    value = ["\x00\n\"\\\x7f\u00e4\U0001f600", "plain", None, False, [[], "a"]]
-    assert json.loads(names["json"](value)) == value
-
-
 def test_steps_in_own_code(debugged):
     """Out of what a library calls: on to the next line of the program's own code, or, where there is none, to the
     thread's end."""

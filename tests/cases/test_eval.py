@@ -102,6 +102,64 @@ def test_threads_and_frames(probe, python):
     assert result.returncode and "No such file" in result.stderr
 
 
+def shown(said):
+    """(what was printed, the values) of a reply by -- format: json."""
+    printed, *values = said.split("\x1e")
+    return printed, [json.loads(value) for value in values]
+
+
+def test_as_json(probe, python):
+    target = python.run_source(PROGRAM)
+    here = files(probe, target)
+    thread = here / "threads" / str(thread_named(probe, target, "worker"))
+    assert shown(ask(here / "eval", "-- format: json\nprint('text'); None")) == (
+        "text\n", 2 * [{"type": "NoneType", "value": "None"}])
+    assert shown(ask(thread / "frames/1/eval", "-- format: json\nmine\nfor _ in 'ab': mine")) == (
+        "", 3 * [{"type": "int", "value": "7"}])
+    text = "\x00\n\"\\\x7f\u00e4\U0001f600\x1e"
+    write(here / "eval", f"""-- format: json
+class Held:
+    __slots__ = "slot",
+    def __repr__(self): 1 / 0
+class Lone:
+    def __repr__(self): return chr(0xd800) + "."
+held = Held()
+held.slot = {{1, }}
+[{text!r}, {{"key": [[[[]]]], 7: "a" * 3000}}, held, Lone()]
+""")
+    value, = shown((here / "eval").read_text())[1]
+    assert value["type"] == "list"
+    first, mapping, odd, lone = value["children"]
+    assert first == {"name": "0", "path": "[0]", "type": "str", "value": repr(text)} and lone["value"] == "\ufffd."
+    nested, long = mapping["children"]
+    assert (nested["name"], nested["path"], nested["children"][0]["children"]) == ("'key'", "['key']", None)
+    assert (long["name"], long["path"], len(long["value"])) == ("7", "[7]", 2003) and long["value"].endswith("a...")
+    assert odd["value"] == "<repr() raised ZeroDivisionError>"
+    assert [(child["name"], child["path"], child["value"]) for child in odd["children"]] == [("slot", ".slot", "{1}")]
+    assert odd["children"][0]["children"][0] == {"name": "0", "path": None, "type": "int", "value": "1"}
+    assert len(shown(ask(here / "eval", "-- format: json\nlist(range(1000))"))[1][0]["children"]) == 100
+
+
+def test_format_of_a_conversation(probe, any_python):
+    """It counts for all that is written to one open file, until another one is said."""
+    target = any_python.run_source(PROGRAM)
+    path = files(probe, target) / "eval"
+    with open(path, "r+b", buffering=0) as file:
+        def said(text):
+            file.write(text.encode())
+            return file.read().decode()
+        assert said("-- format: json\n") == ""
+        for _ in range(2):
+            assert shown(said("1\n")) == ("", [{"type": "int", "value": "1"}])
+            assert shown(said("-- format: json\n2\n")) == ("", [{"type": "int", "value": "2"}])
+        assert said("-- format: repr\n2\n") == "2\n"
+        assert said("2\n") == "2\n"
+    assert ask(path, "2") == "2\n"
+    result = shell('echo "$2" > "$1"', path, "-- format: csv\n1")
+    assert result.returncode and "Invalid argument" in result.stderr
+    assert path.read_text() == "error: values are shown by -- format: repr, as at a prompt, or json\n"
+
+
 def test_an_ended_thread(probe, any_python):
     """A thread may end between the look and the question."""
     target = any_python.run_source(PROGRAM)

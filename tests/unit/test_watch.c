@@ -244,6 +244,20 @@ static void test_clearing(void)
     watched_end(&target);
 }
 
+/* A thread that doesn't stop in time is waited for again. */
+static void test_clearing_late(void)
+{
+    struct watched target;
+
+    watched_start(&target);
+    watched_do(&target, 'v', 0, 0);
+    while (!target.seen->sleeps)
+        usleep(1000);
+    usleep(50000);
+    expect(&target, 'c', 0, 0, 0);
+    watched_end(&target);
+}
+
 static void test_blocked(bool perf)
 {
     struct watched target;
@@ -289,11 +303,11 @@ static void test_unhandled(void)
 
 /* ---- others who trace ---- */
 
-/* On a busy machine a thread may take longer to stop than anybody is made to wait. */
+/* On a busy machine a thread, or who traces it, may take longer than anybody is made to wait. */
 static int stop_patiently(struct tracer *tracer, pid_t tid)
 {
     int r = tracer_stop(tracer, tid);
-    while (r == -ETIMEDOUT)
+    while (r == -ETIMEDOUT || r == -EBUSY)
         r = tracer_stop(tracer, tid);
     return r;
 }
@@ -390,6 +404,7 @@ int main(void)
         test_blocked(route);
     }
     test_clearing();
+    test_clearing_late();
     test_unhandled();
     test_others();
     if (perf)

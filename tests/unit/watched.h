@@ -16,6 +16,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,6 +124,18 @@ static inline void *watched_sleep(void *arg)
     return NULL;
 }
 
+/* A thread that nobody can stop before its child is gone. */
+static inline void *watched_vfork(void *arg)
+{
+    watched_self.seen->sleeps++;
+    if (vfork() == 0) {
+        struct timespec t = {.tv_nsec = 600000000};
+        syscall(SYS_nanosleep, &t, NULL);
+        _exit(0);
+    }
+    return NULL;
+}
+
 static pthread_mutex_t watched_worker_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t watched_worker_cond = PTHREAD_COND_INITIALIZER;
 static struct watched_write *watched_work;
@@ -176,6 +189,7 @@ static inline void watched_serve(int orders, int answers)
             few.slot = write_.slot;
             watched_thread(watched_store_by_new, &few, false);
             break;
+        case 'v': watched_thread(watched_vfork, NULL, false); break;
         case 's': watched_thread(watched_sleep, NULL, false); break;
         case 'f': {
             pid_t child = fork();
