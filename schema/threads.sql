@@ -8,7 +8,7 @@ CREATE TABLE threads(
     holds_gil INTEGER,         -- 1: it holds the GIL
     waits_gil INTEGER,         -- 1: it waits for the GIL
     handles_exception INTEGER, -- 1: an except or finally block of it runs, or it raises; NULL: it runs no Python
-    collects_garbage INTEGER,  -- 1: it collects garbage; NULL: some thread of its interpreter does, or it runs no Python
+    collects_garbage INTEGER,  -- 1: it collects garbage; NULL: some thread of its interpreter does, it runs no Python, or 3.8
     depth INTEGER,             -- how many Python frames it has
     cpu_user REAL,             -- [s] on a processor, in its own code
     cpu_system REAL,           -- [s] on a processor, in the kernel

@@ -48,7 +48,7 @@ def note(kind, version, **found):
     path = os.environ.get("PROBEFS_TEST_TRIED")
     if path:
         with open(path, "a") as file:
-            file.write(json.dumps({"kind": kind, "version": list(version[:2]), **found}) + "\n")
+            file.write(json.dumps({"kind": kind, "version": version and list(version[:2]), **found}) + "\n")
 
 
 def looked_at(probe, target):

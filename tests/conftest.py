@@ -113,10 +113,9 @@ def _taken(claim):
 def pytest_generate_tests(metafunc):
     if "python" not in metafunc.fixturenames:
         return
-    minimum, maximum = machine.OLDEST, machine.NEWEST
-    for mark in metafunc.definition.iter_markers("python"):
-        minimum = max(minimum, mark.kwargs.get("minimum", minimum))
-        maximum = min(maximum, mark.kwargs.get("maximum", maximum))
+    marks = [mark.kwargs for mark in metafunc.definition.iter_markers("python")]
+    minimum = max([mark["minimum"] for mark in marks if "minimum" in mark], default=machine.USUAL)
+    maximum = min([mark["maximum"] for mark in marks if "maximum" in mark], default=machine.NEWEST)
     chosen = [i for i in machine.interpreters() if minimum <= i.version[:2] <= maximum]
     if any(mark.kwargs.get("builds") for mark in metafunc.definition.iter_markers("python")):
         chosen = _of_each_maker(chosen)

@@ -20,7 +20,8 @@ import time
 
 import harm
 
-OLDEST, NEWEST = (3, 9), (3, 15)
+OLDEST, NEWEST = (3, 8), (3, 15)
+USUAL = (3, 9)  # what is older is for cases that ask for it: it lies in memory as this does, and takes no agent
 DEADLINE = 30.0  # seconds until a victim must have said what it was asked
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets"
 IMPORTED = ["oracle.py", "evaluator_server.py", "storm/workload.py"]

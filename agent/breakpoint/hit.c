@@ -249,7 +249,7 @@ static void write_row(struct hit *hit, double now)
     struct ring *ring = stops && !change ? NULL : recorder_first_use(RECORDED_HITS);
     if (ring)
         hits_append(ring, &row, NULL);
-    if (ring)
+    if (ring && change) /* telling takes as long as ten lines that are logged: they are found */
         channel_tell_happened();
     if (stops && hit->reached->frame)
         hold(hit, &row);

@@ -14,9 +14,11 @@
 
 #define V PY_VERSION_HEX
 #include "internal/pycore_gil.h"
-#include "internal/pycore_interp.h"
 #include "internal/pycore_pystate.h"
+#if V >= 0x03090000
+#include "internal/pycore_interp.h"
 #include "internal/pycore_runtime.h"
+#endif
 #if V >= 0x030b0000
 #include "internal/pycore_code.h"
 #include "internal/pycore_dict.h"
@@ -53,7 +55,9 @@ static void runtime_and_threads(struct offsets *o)
     o->interp_next = O(PyInterpreterState, next);
     o->interp_id = O(PyInterpreterState, id);
     o->interp_sysdict = O(PyInterpreterState, sysdict);
+#if V >= 0x03090000 /* the collector is the runtime's before */
     o->interp_gc_collecting = O(PyInterpreterState, gc.collecting);
+#endif
     o->gil_last_holder = O(struct _gil_runtime_state, last_holder);
     o->gil_locked = O(struct _gil_runtime_state, locked);
     o->gil_size = sizeof(struct _gil_runtime_state);

@@ -253,7 +253,7 @@ void options_help(struct text *out)
         out,
         "usage: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT\n"
         "\n"
-        "Shows every running CPython process (3.9 to 3.15) as a directory of files below\n"
+        "Shows every running CPython process (3.8 to 3.15) as a directory of files below\n"
         "MOUNTPOINT. Looking never touches: no process notices being read.\n"
         "SOURCE, a word like none, is what mount(8) gives, and what the mount is called.\n"
         "\n"

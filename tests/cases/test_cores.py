@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from cores import dumped, gcore, root_of, show
-from interpreters import eventually, patience
+from interpreters import OLDEST, eventually, patience
 from mount import build
 from sql import ask, rows, settle
 from stacks import STANDS
@@ -136,6 +136,7 @@ def test_died(probe, any_python, how, where, died):
 
 @pytest.mark.long
 @pytest.mark.harms
+@pytest.mark.python(minimum=OLDEST)
 def test_died_under_every_version(probe, python):
     look_at_dead(probe, python, "segv", "thread", "SIGSEGV at 0x10 (nothing is mapped there)")
 

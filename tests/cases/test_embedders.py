@@ -180,3 +180,13 @@ def test_which_version_has_what():
         if version >= 0x30a:
             found = subprocess.check_output(interpreter.command("-c", code, *table), text=True).split()
             assert set(found) == {name for name, (since, until) in table.items() if since <= version <= until}
+
+
+@pytest.mark.parametrize("kind", ["exported, packed relocations", "exported, no PIE"])
+def test_exported(probe, built, kind):
+    program = built(kind)
+    target = program.run_source(builds.SCRIPT, name="tried.py")
+    builds.looked_at(probe, target)
+    builds.acted_in(probe, target)
+    builds.ends(target)
+    builds.note("static libpython, exported", program.version, look="yes", write="yes", breakpoints="yes")

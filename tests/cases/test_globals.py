@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from interpreters import eventually
+from interpreters import OLDEST, eventually
 from sql import reply, rows as rows_of
 
 SHOP = """
@@ -81,6 +81,7 @@ def test_files(probe, python):
     assert {"shop:retries = 3", "pack.sub.deep:retries = 4"} <= found
 
 
+@pytest.mark.python(minimum=OLDEST)
 def test_table(probe, python):
     target = python.run_source(SHOP, ready=False)
     said = json.loads(target.readline())

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from commands import failure, shell, write
+from interpreters import OLDEST
 from shares import stacks
 from sql import ask, value
 
@@ -27,6 +28,7 @@ def census(probe, target):
     return found, notes
 
 
+@pytest.mark.python(minimum=OLDEST)
 def test_counts_to_the_object(probe, python):
     number, kinds = (1_000_000, KINDS[:2]) if python.version[:2] == (3, 14) else (50_000, KINDS)
     target = python.run(SCRIPT, str(number), str(len(kinds)))

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import sql
-from interpreters import eventually
+from interpreters import OLDEST, eventually
 
 
 def parse(text):
@@ -31,6 +31,7 @@ def function(head):
     return re.match(r"#\d+  (.*) \(.*\)$", head)[1].rpartition(".")[2]
 
 
+@pytest.mark.python(minimum=OLDEST)
 def test_values(probe, python):
     target = python.run("values.py", ready=False)
     expected = json.loads(target.readline())
@@ -232,6 +233,7 @@ hold(**values, running=one)
 """
 
 
+@pytest.mark.python(minimum=OLDEST)
 def test_generators(probe, python):
     """A generator's text says where it stands, as its own attributes do."""
     names = re.findall(r'"(\w+)": (?:new|send|closed|advance|failed)', GENERATORS)
@@ -281,6 +283,7 @@ Base(5)
 """
 
 
+@pytest.mark.python(minimum=OLDEST)
 def test_cells(probe, python):
     """Free variables and cells show what is in them, under their names, as locals() has it."""
     target = python.run_source(CELLS, name="cells.py", ready=False)

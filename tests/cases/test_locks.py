@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from interpreters import eventually
+from interpreters import OLDEST, eventually
 from sql import ask, columns, rows, settle
 from stacks import parse_backtrace
 
@@ -82,6 +82,7 @@ def stuck(what, *circle):
     return {f"Stuck: {what} of {', '.join(turn[:-1])} and {turn[-1]}, see locks" for turn in turns}
 
 
+@pytest.mark.python(minimum=OLDEST)
 def test_deadlock(probe, python):
     target = scene(python, "deadlock")
     said = look(probe, target)
@@ -463,6 +464,7 @@ def test_holder_by_calls_of_acquire(probe, python):
     assert one(said, "itself_waiting")["holder"] is None
 
 
+@pytest.mark.python(minimum=OLDEST)
 def test_opcodes(python):
     """What the table says of a version is what that version says."""
     frames = pathlib.Path(__file__).resolve().parents[2] / "fs/remote/frames"

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from interpreters import eventually
+from interpreters import OLDEST, eventually
 from sql import settle
 from stacks import parse_backtrace
 from stopping import reads_input
@@ -69,6 +69,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.python(minimum=OLDEST)
 def test_interpreter_mapped_twice(probe, python):
     """The second one has a runtime in which nothing was ever started."""
     target = python.run_source(MAPPED_AGAIN, name="mapped_again.py")

@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+import builds
 from commands import Commands, Refused
 from interpreters import Interpreter, eventually, interpreters, patience
 from victims import Victim
@@ -244,7 +245,7 @@ def test_without_a_loader(probe, static_python):
 
 
 def test_another_c_library(probe):
-    """One whose file has another name: it is either known for what it is, or refused."""
+    """One that is called as musl's is: it is looked at, and an agent refused, before anything is touched."""
     debian = next((i for i in interpreters() if i.source == "debian"), None)
     libc = next((line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines()
                  if "/libc.so.6" in line), None)
@@ -262,8 +263,14 @@ def test_another_c_library(probe):
         try:
             assert process.stdout.readline() == "ready\n"
             assert "libc.musl" in pathlib.Path(f"/proc/{process.pid}/maps").read_text()
-            error = works_or_refuses(Commands(probe, process.pid))
-            assert error is None or error.errno == errno.EOPNOTSUPP and "libc" in error.words
+            assert "\nSupported: yes\n" in probe.read(process.pid, "status")
+            before = pathlib.Path(f"/proc/{process.pid}/maps").read_text()
+            for name, text in [("ctl", "attach\n"), ("eval", "6 * 7\n"), ("breakpoints", "log a.py:1\n")]:
+                number, words = Commands(probe, process.pid).refused(name, text)
+                assert number == errno.EOPNOTSUPP, words
+                assert "its C library is musl: an agent needs glibc 2.34 or later" in words, words
+            assert pathlib.Path(f"/proc/{process.pid}/maps").read_text() == before
+            builds.note("with musl", None, look="not tried", write="no", breakpoints="no")
             process.stdin.write("6 * 7\n")
             process.stdin.flush()
             assert process.stdout.readline() == "42\n"

@@ -63,7 +63,7 @@ static void check(const struct walk *walk)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const uint32_t versions[] = {0x03090000, 0x030a0000, 0x030b0000, 0x030c0000,
-                                        0x030d0000, 0x030e0000, 0x030f0000, 0x030f0000};
+                                        0x030d0000, 0x030e0000, 0x030f0000, 0x03080000};
     struct memory_image synthetic = {.base = BASE, .data = (uint8_t *)image, .size = sizeof image};
     struct memory memory = {.image = &synthetic};
     struct runtime runtime = {.addr = BASE, .image_base = BASE, .supported = true};

@@ -13,7 +13,7 @@ int main(void)
     uint32_t version = 0;
     bool free_threaded = true;
 
-    for (uint32_t minor = 9; minor <= 15; minor++) {
+    for (uint32_t minor = 8; minor <= 15; minor++) {
         CHECK(offsets_for_version(0x03000000 | minor << 16, &o));
         CHECK_INT(o.version >> 16, 0x300 | minor);
         /* what exists when */
@@ -23,7 +23,7 @@ int main(void)
         CHECK_INT(o.code_qualname >= 0, minor >= 11);
         CHECK_INT(o.tstate_cframe >= 0, minor >= 10 && minor < 13);
     }
-    CHECK(!offsets_for_version(0x03080000, &o));
+    CHECK(!offsets_for_version(0x03070000, &o));
     CHECK(!offsets_for_version(0x03100000, &o));
 
     /* nothing that isn't the cookie, a known minor and sane is believed */

@@ -11,8 +11,8 @@
 static struct image image;
 static struct view *view;
 
-static const uint32_t versions[] = {0x03090000, 0x030a0000, 0x030b0000, 0x030c0000,
-                                    0x030d0000, 0x030e0000, 0x030f0000};
+static const uint32_t versions[] = {0x03080000, 0x03090000, 0x030a0000, 0x030b0000,
+                                    0x030c0000, 0x030d0000, 0x030e0000, 0x030f0000};
 
 static void shows(uint64_t object, const char *want)
 {

@@ -51,7 +51,7 @@ struct stack {
     pid_t tid;                /* in the daemon's; 0 until moment_tid() found it */
     struct raw_frame *frames; /* innermost first, without those not yet entered */
     size_t n;
-    struct stack_anchor *anchors; /* none on 3.9 */
+    struct stack_anchor *anchors; /* none on 3.8 and 3.9 */
     size_t nanchors;
     enum stack_end end;
     bool torn;              /* inner frames are missing: remote/moment/moment.c */

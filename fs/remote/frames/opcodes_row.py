@@ -1,4 +1,4 @@
-"""Prints the row of opcodes_table.h of the interpreter that runs it: 3.9 to 3.15, oldest first, make the table.
+"""Prints the row of opcodes_table.h of the interpreter that runs it: 3.8 to 3.15, oldest first, make the table.
 
 What each opcode is to instructions.h, a letter of its enum instruction_kind, by what the module dis knows."""
 import dis

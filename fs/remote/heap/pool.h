@@ -1,6 +1,6 @@
 /* A pool of CPython's allocator for small objects: blocks of one size side by side, behind a
  * header. Source: Objects/obmalloc.c, Include/internal/pycore_obmalloc.h: struct pool_header,
- * the same from 3.9 to 3.15. */
+ * the same from 3.8 to 3.15. */
 #pragma once
 
 #include <stdbool.h>

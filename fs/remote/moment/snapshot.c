@@ -107,10 +107,13 @@ static bool has_frame(const struct stack *stack, uint64_t addr)
 
 /* The thread that collects garbage is the one with the frame in which that began, or the only one.
  */
-static enum collecting collecting_of(const struct walk *walk, const struct stack *stack)
+static enum collecting collecting_of(const struct walk *walk, const struct offsets *o,
+                                     const struct stack *stack)
 {
     size_t n = 0;
 
+    if (o->interp_gc_collecting < 0) /* 3.8 */
+        return COLLECTING_UNKNOWN;
     if (!stack->interp_collects)
         return COLLECTING_NO;
     for (size_t i = 0; i < walk->n; i++) {
@@ -127,8 +130,10 @@ static enum collecting collecting_of(const struct walk *walk, const struct stack
 static void add_states(const struct reading *reading, const struct stack *const *stacks, size_t n,
                        struct thread *out)
 {
+    const struct offsets *offsets = &reading->target->runtime.offsets;
+
     for (size_t i = 0; i < n; i++) {
-        enum collecting collecting = collecting_of(reading->moment.walk, stacks[i]);
+        enum collecting collecting = collecting_of(reading->moment.walk, offsets, stacks[i]);
         out->handles_exception |= stacks[i]->handles_exception;
         if (out->collecting != COLLECTING_YES && collecting != COLLECTING_NO)
             out->collecting = collecting;

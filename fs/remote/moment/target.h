@@ -125,8 +125,8 @@ int target_why_not(const struct target *target);
 /* Reads the mappings again. Caller holds lock. 0 or -errno as maps_read(). */
 int target_refresh_maps(struct target *target);
 
-/* Makes runtime.version exact where only the minor version could be told from outside (3.9 and
- * 3.10) and the interpreter has come far enough to say it. Caller holds lock. */
+/* Makes runtime.version exact where only the minor version could be told from outside (3.8
+ * to 3.10) and the interpreter has come far enough to say it. Caller holds lock. */
 void target_learn_version(struct target *target);
 
 /* The start time of a process as in field 22 of /proc/PID/stat. */

@@ -19,7 +19,8 @@ static int by_anchor(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Splits one stack; frames that no anchor covers (3.9 has none, a chain may break) stand alone. */
+/* Splits one stack; frames that no anchor covers (3.8 and 3.9 have none, a chain may break) stand
+ * alone. */
 static size_t split(const struct stack *s, struct group *out)
 {
     size_t n = 0, from = 0;

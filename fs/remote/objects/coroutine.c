@@ -52,8 +52,8 @@ static int read_awaits(struct view *view, const struct offsets *o, const uint8_t
     return 0;
 }
 
-/* Up to 3.10 the frame is an object of its own. In 3.9 the generator knows whether it runs, and the
- * frame whether it has begun. */
+/* Up to 3.10 the frame is an object of its own. Up to 3.9 the generator knows whether it runs, and
+ * the frame whether it has begun. */
 static int read_old(struct view *view, const struct offsets *o, uint64_t addr,
                     struct coroutine *out)
 {

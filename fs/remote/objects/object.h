@@ -5,7 +5,7 @@
  * recursive. Errors that all of them share: -EFAULT, something was not readable or can't be what it
  * should be; -EINVAL, the object is of another type. Layouts: the Include/cpython headers of each
  * version, see agent/cpython/offsets.h; the few offsets given here as constants are the same from
- * 3.9 to 3.15 (builds with the GIL). */
+ * 3.8 to 3.15 (builds with the GIL). */
 #pragma once
 
 #include "agent/cpython/offsets.h"

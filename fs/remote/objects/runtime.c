@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#define OLDEST 0x03090000u
+#define OLDEST 0x03080000u
 
 /* Whether a file begins here in memory: its first mapping, of its first page. */
 static bool is_image(const struct maps *maps, size_t i)
@@ -105,7 +105,7 @@ static void identify(const struct memory *m, const struct elf_image *image, int 
                           : "which version it is can't be told: it is stripped, exports nothing "
                             "of Python, and has no interpreter of 3.10 to 3.12 (yet)");
     } else if (r == -EOPNOTSUPP) {
-        snprintf(why, sizeof why, "CPython %u.%u is not supported: 3.9 to 3.15 are",
+        snprintf(why, sizeof why, "CPython %u.%u is not supported: 3.8 to 3.15 are",
                  rt->version >> 24, rt->version >> 16 & 255);
         refuse(rt, why);
     } else if (r < 0) {
@@ -165,13 +165,18 @@ static int find_by_section(const struct memory *m, const struct maps *maps, stru
     return -ENOENT;
 }
 
-/* Whether an interpreter exists in the runtime found: a program may map two, and use one. */
+/* Whether an interpreter exists in the runtime found: a program may map two, and use one. Where the
+ * other one's file is mapped as it stands, anything may be there. */
 static bool is_started(const struct memory *m, const struct runtime *rt)
 {
-    uint64_t head;
+    const struct offsets *o = &rt->offsets;
+    uint64_t head, tstate, interp;
 
-    return rt->supported &&
-           !memory_read(m, rt->addr + rt->offsets.rt_interpreters_head, &head, 8) && head;
+    if (!rt->supported || memory_read(m, rt->addr + (uint64_t)o->rt_interpreters_head, &head, 8) ||
+        !head || memory_read(m, head + (uint64_t)o->interp_threads_head, &tstate, 8))
+        return false;
+    return !tstate ||
+           (!memory_read(m, tstate + (uint64_t)o->tstate_interp, &interp, 8) && interp == head);
 }
 
 static bool is_python_path(const char *path) { return strstr(path, "python") != NULL; }

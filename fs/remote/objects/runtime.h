@@ -10,7 +10,7 @@ struct runtime {
     uint64_t image_base; /* of the ELF image that holds it */
     uint64_t code_type;  /* PyCode_Type, 0 if that is not exported */
     uint32_t version;    /* as PY_VERSION_HEX: 0x030d05f0 is 3.13.5; the patch level is 0 where
-                            only the minor is known from outside (3.9, 3.10) */
+                            only the minor is known from outside (3.8 to 3.10) */
     bool free_threaded;
     bool exported;  /* its image exports _PyRuntime, and Python's functions with it */
     bool supported; /* offsets are valid */

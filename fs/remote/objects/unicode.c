@@ -2,7 +2,7 @@
 
 #include "fs/remote/memory/memory.h"
 
-/* Bits of PyASCIIObject.state, the same from 3.9 to 3.15: interned (2 bits up to 3.11, a byte of
+/* Bits of PyASCIIObject.state, the same from 3.8 to 3.15: interned (2 bits up to 3.11, a byte of
  * its own layout after), kind at bit 2, compact 5, ascii 6. */
 #define KIND_SHIFT 2
 #define COMPACT_BIT 5

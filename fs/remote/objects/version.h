@@ -10,7 +10,7 @@ void version_add(uint32_t version, struct text *out);
 /* CPython, and of what kind. */
 const char *version_implementation(const struct runtime *runtime);
 
-/* The exact version of an interpreter that only tells its minor from outside, as 3.9 and 3.10 do,
+/* The exact version of an interpreter that only tells its minor from outside, as 3.8 to 3.10 do,
  * which have no Py_Version symbol. It is sys.hexversion, in the first interpreter's sys module. A
  * PY_VERSION_HEX, or 0: not readable (yet), or another minor than the runtime's. */
 uint32_t version_read(const struct memory *m, const struct runtime *runtime);
