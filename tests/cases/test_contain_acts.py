@@ -79,7 +79,9 @@ def test_daemon_does_not_act(contained, debian, nobody):
                     run(contained, pid, "print(answer)", f"threads/{agent_of(contained, pid)}/eval")
 
         said = traced(contained.pid, act)
-        looks = [line for line in said if re.match("process_vm_readv|pidfd_getfd|ptrace|readlink", line)]
+        looks = [line for line in said
+                 if re.match(r"(?:<\.\.\. )?(?:process_vm_readv|pidfd_getfd|ptrace|readlink)", line)
+                 and not re.match("process_vm_readv.* <unfinished", line)]  # its other half is what was read
         # the agent's record, and the numbers of the threads that it holds
         assert looks and not [line for line in looks if '"PROBFS' not in line and "iov_len=64}" not in line], looks
         opened = {re.sub(r"\d+", "N", path) for line in said
