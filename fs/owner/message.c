@@ -191,7 +191,13 @@ void owner_drop_controls(struct text *text, int spared)
     unsigned char *p = (unsigned char *)text->data, *end = text->size ? p + text->size : p;
 
     while (p < end) {
-        size_t n = *p == spared ? 0 : control_length(p, end);
+        size_t n = 0;
+        if (*p >= 0x20 && *p < 0x7f) { /* nearly all of it */
+            p++;
+            continue;
+        }
+        if (*p != spared)
+            n = control_length(p, end);
         memset(p, '?', n);
         p += n ? n : 1;
     }

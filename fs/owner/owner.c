@@ -7,14 +7,18 @@
 #include "fs/owner/rows.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
+#include "fs/remote/moment/caches.h"
 #include "fs/trace/callers.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+
+#define REST_MS 1000 /* after the last question */
 
 /* One connection and the thread that answers it. */
 struct connection {
@@ -91,6 +95,21 @@ static void answer(struct connection *connection, const struct owner_request *re
     process_unref(process);
 }
 
+/* Gives back what answering took, and what is known of processes that have ended, once nobody has
+ * asked for a while: it is the next question that would notice, and there may be none. */
+static void rest(const struct connection *connection)
+{
+    struct owner_self *self = connection->self;
+    struct pollfd poll_fd = {.fd = connection->fd, .events = POLLIN};
+    unsigned before = atomic_load(&self->answered);
+
+    if (poll(&poll_fd, 1, REST_MS) != 0 || atomic_load(&self->answered) != before)
+        return;
+    registry_tidy(self->registry);
+    caches_rest();
+    malloc_trim(0);
+}
+
 /* Whether there is something to be answered. out: of OWNER_PIECE bytes. */
 static bool receive(int fd, struct owner_request *out)
 {
@@ -120,6 +139,7 @@ static void *connection_main(void *arg)
         may_hang_left_by_others(0);
         sent = owner_reply_send(connection->fd, &out);
         owner_answer_deinit(&out);
+        rest(connection);
     }
     shutdown(connection->fd, SHUT_RDWR);
     atomic_store(&connection->ended, true);
@@ -219,7 +239,8 @@ static int become(struct owner_start *start)
     if (r == 0)
         r = owner_receive(OWNER_CONTROL, start, sizeof *start, &ns);
     if (r == 0)
-        r = confine_files(CONFINE_READING);
+        r = start->acting.op ? confine_files(CONFINE_ACTING, start->acting.pid)
+                             : confine_files(CONFINE_READING, 0);
     if (r == 0)
         r = class_become(&start->class, ns);
     if (ns >= 0)
@@ -248,8 +269,13 @@ int owner_main(void)
     int r = become(&start);
     if (r == 0)
         r = start.tries ? class_try(start.tries) : begin(&self);
+    if (r == 0 && start.acting.op)
+        r = acting_begin(&start.acting);
     const struct owner_hello hello = {.error = r, .tid = getpid()};
-    if (send(OWNER_CONTROL, &hello, sizeof hello, MSG_NOSIGNAL) < 0 || r < 0 || start.tries)
+    bool greeted = send(OWNER_CONTROL, &hello, sizeof hello, MSG_NOSIGNAL) > 0 && r == 0;
+    if (greeted && start.acting.op)
+        acting_answer(OWNER_CONTROL, &start.acting);
+    if (!greeted || start.tries)
         _exit(1);
     while (look_after(&self))
         continue;

@@ -188,8 +188,10 @@ int rows_answer_read(const struct owner_answer *answer, struct wanted *const *wa
     int r = received.wanted ? make_list(&received) : -ENOMEM;
     if (r < 0)
         return r;
-    for (size_t i = 0; i < n; i++)
-        received.wanted[i] = (struct wanted){.table = wanted[i]->table, .use = wanted[i]->use};
+    for (size_t i = 0; i < n; i++) {
+        received.wanted[i].table = wanted[i]->table;
+        received.wanted[i].use.columns = wanted[i]->use.columns;
+    }
     r = rows_stream_read(take, &from, from.left, received.list, n);
     for (size_t i = 0; r == 0 && i < n; i++)
         r = rows_copy(&wanted[i]->rows, wanted[i]->table, &received.wanted[i].rows);

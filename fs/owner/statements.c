@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 
 #define START_NS 5000000000u
+#define END_MS 100 /* a process whose socket is closed ends within */
 
 /* A process, and this end of its socket. */
 struct worker {
@@ -29,8 +30,10 @@ struct worker {
 
 struct statements {
     struct statement_runner runner;
-    pthread_mutex_t lock;   /* guards what follows */
-    struct worker starter;  /* what makes the others */
+    pthread_mutex_t lock;  /* guards what follows */
+    struct worker starter; /* what makes the others ... */
+    struct worker next;    /* ... and the one that it made, or makes right now, before it is needed;
+                              its pid is 0 until that is heard; fd -1: there is none */
     struct worker *running; /* those that have a text */
 };
 
@@ -52,6 +55,7 @@ struct running {
     const struct input *input;
     struct stop stop;
     uint64_t until;               /* no message is waited for any longer */
+    bool begun;                   /* it has seen some of the text */
     struct heap *claimed, *given; /* what the process takes, and the rows on their way to it */
     struct wanted *wanted;        /* these rows; n of them */
     size_t n;
@@ -84,6 +88,14 @@ static bool is_child(pid_t pid)
     siginfo_t info;
 
     return pid > 0 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/* Whether a child has ended, and isn't waited for yet. */
+static bool has_ended(pid_t pid)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid;
 }
 
 /* Waits until the starter says that it is there, or that another is: its pid. -errno. */
@@ -121,11 +133,14 @@ static int start_starter(struct worker *starter)
     return r;
 }
 
-/* Has it make one. With the lock. -EIO: it has ended. */
-static int start(struct worker *starter, struct worker *out)
+/* Has it make the next one, and doesn't wait for that. With the lock. -EIO: it has ended. */
+static int order(struct statements *statements)
 {
+    struct worker *starter = &statements->starter;
     int ends[2];
 
+    if (statements->next.fd >= 0)
+        return 0;
     int r = start_starter(starter);
     if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         r = -errno;
@@ -133,31 +148,108 @@ static int start(struct worker *starter, struct worker *out)
         return r;
     r = owner_send(starter->fd, "", 1, ends[1]) < 0 ? -EIO : 0;
     close(ends[1]);
-    if (r == 0)
-        r = hear(starter, &out->pid);
-    if (r == 0 && !is_child(out->pid))
-        r = -EIO;
     if (r < 0)
         close(ends[0]);
     else
-        out->fd = ends[0];
-    if (r == -EIO)
-        end_starter(starter);
+        statements->next = (struct worker){.fd = ends[0]};
     return r;
 }
 
-/* Starts a process for a text. */
+/* Hears which one that is. With the lock. */
+static int know_next(struct statements *statements)
+{
+    struct worker *next = &statements->next;
+
+    if (next->fd < 0 || next->pid)
+        return 0;
+    int r = hear(&statements->starter, &next->pid);
+    if (r == 0 && !is_child(next->pid))
+        r = -EIO;
+    if (r < 0)
+        next->pid = 0;
+    return r;
+}
+
+static void end_next(struct statements *statements)
+{
+    struct worker *next = &statements->next;
+
+    if (next->fd >= 0 && next->pid)
+        end(next);
+    else if (next->fd >= 0)
+        close(next->fd); /* which ends it, if it was made */
+    *next = (struct worker){.fd = -1};
+}
+
+static bool is_known(const struct statements *statements, pid_t pid)
+{
+    bool found = statements->starter.pid == pid || statements->next.pid == pid;
+
+    for (const struct worker *w = statements->running; w && !found; w = w->next)
+        found = w->pid == pid;
+    return found;
+}
+
+/* Waits for one that was made by a starter which was ended before it could say so: it ends with its
+ * socket, which is closed, and belongs to the starter's group. */
+static void end_unknown(const struct statements *statements, pid_t group)
+{
+    for (int i = 0; i < END_MS; i++) {
+        siginfo_t info = {0};
+        if (waitid(P_PGID, (id_t)group, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+            return; /* there is nobody at all */
+        if (info.si_pid && !is_known(statements, info.si_pid)) {
+            waitpid(info.si_pid, NULL, 0);
+            return;
+        }
+        nap_ns(1000000);
+    }
+}
+
+/* Ends what makes the others, and what it has made, or makes, for the next text. With the lock. */
+static void start_over(struct statements *statements)
+{
+    pid_t group = statements->starter.pid;
+    bool unknown = statements->next.fd >= 0 && !statements->next.pid;
+
+    end_next(statements);
+    end_starter(&statements->starter);
+    if (unknown && group)
+        end_unknown(statements, group);
+}
+
+/* Has one that waits for a text. With the lock. -EIO: somebody has ended it, or what makes them. */
+static int start(struct statements *statements, struct worker *out)
+{
+    int r = order(statements);
+    if (r == 0)
+        r = know_next(statements);
+    if (r == 0 && has_ended(statements->next.pid))
+        r = -EIO;
+    if (r == -EIO)
+        start_over(statements);
+    else if (r < 0)
+        end_next(statements);
+    if (r < 0)
+        return r;
+    *out = statements->next;
+    statements->next = (struct worker){.fd = -1};
+    return 0;
+}
+
+/* Takes a process for a text, and has the next one made meanwhile. */
 static int take(struct statements *statements, struct worker *out)
 {
     _guard_mutex_(&statements->lock);
-    int r = start(&statements->starter, out);
-    if (r == -EIO) /* that one may have been ended by somebody */
-        r = start(&statements->starter, out);
-    if (r == 0) {
-        out->next = statements->running;
-        statements->running = out;
-    }
-    return r;
+    int r = start(statements, out);
+    if (r == -EIO)
+        r = start(statements, out);
+    if (r < 0)
+        return r;
+    out->next = statements->running;
+    statements->running = out;
+    (void)order(statements); /* else whoever takes it tries again */
+    return 0;
 }
 
 static void leave(struct statements *statements, struct worker *worker)
@@ -174,10 +266,8 @@ static void leave(struct statements *statements, struct worker *worker)
 bool statements_has(struct statements *statements, pid_t pid)
 {
     _guard_mutex_(&statements->lock);
-    bool found = statements->starter.pid == pid;
-    for (const struct worker *w = statements->running; w && !found; w = w->next)
-        found = w->pid == pid;
-    return found;
+    (void)know_next(statements); /* else it is of nobody's yet */
+    return is_known(statements, pid);
 }
 
 /* ---- messages ---- */
@@ -245,13 +335,14 @@ static int answer_ready(const struct running *running)
     return answer(running, &job, sizeof job);
 }
 
-static int answer_text(const struct running *running, const struct sql_request *request)
+static int answer_text(struct running *running, const struct sql_request *request)
 {
     const struct input *input = running->input;
     size_t left = request->number < input->size ? input->size - request->number : 0;
 
     if (!left)
         return -EPROTO;
+    running->begun = true;
     return answer(running, input->text + request->number, left < SQL_PIECE ? left : SQL_PIECE);
 }
 
@@ -580,13 +671,16 @@ static int run(struct statements *statements, struct running *running, struct te
 {
     int error = 0;
 
-    int r = take(statements, &running->worker);
-    if (r < 0) {
-        text_puts(why, "no process can be started that runs statements: try again");
-        return r;
+    int r = -EIO;
+    for (int tries = 0; tries < 2 && r == -EIO && !running->begun; tries++) {
+        r = take(statements, &running->worker);
+        if (r < 0) {
+            text_puts(why, "no process can be started that runs statements: try again");
+            return r;
+        }
+        r = converse(running, said, why, outcome, &error); /* it may have been ended by somebody */
+        leave(statements, &running->worker);
     }
-    r = converse(running, said, why, outcome, &error);
-    leave(statements, &running->worker);
     forget_rows(running);
     close_beside(running);
     if (r > 0)
@@ -631,6 +725,7 @@ int statements_new(struct statements **out)
     if (!statements)
         return -ENOMEM;
     statements->runner = (struct statement_runner){.arg = statements, .feed = feed};
+    statements->next.fd = -1;
     pthread_mutex_init(&statements->lock, NULL);
     *out = statements;
     return 0;
@@ -640,6 +735,7 @@ void statements_free(struct statements *statements)
 {
     if (!statements)
         return;
+    end_next(statements);
     end_starter(&statements->starter);
     pthread_mutex_destroy(&statements->lock);
     free(statements);

@@ -1,5 +1,5 @@
 /* Who runs statements with -o contain: a process of its own for each text (sql_process.h), which
- * asks for rows, and is ended with it.
+ * asks for rows, and is ended with it. The next one is made while one runs, and waits.
  *
  * One that crashes, or is stopped, or takes too long, costs whoever waits for it an error, and
  * nobody else anything. */

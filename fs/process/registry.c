@@ -284,12 +284,9 @@ void registry_notice(struct registry *registry, pid_t pid)
 /* Forgets the processes that have ended, now and then. Returns how many. Caller holds lock. */
 static size_t sweep(struct registry *registry)
 {
-    uint64_t now = monotonic_ns();
     size_t n = 0;
 
-    if (now - registry->swept < SWEEP_INTERVAL)
-        return 0;
-    registry->swept = now;
+    registry->swept = monotonic_ns();
     for (size_t i = 0; i < BUCKETS; i++) {
         for (struct record **at = &registry->buckets[i]; *at;) {
             struct record *record = *at;
@@ -309,13 +306,22 @@ static size_t sweep(struct registry *registry)
 
 /* What was cached of a process lies scattered over the heaps of all threads: without the trim a
  * daemon that sees many short-lived ones only ever grows. */
-static void tidy(struct registry *registry)
+void registry_tidy(struct registry *registry)
 {
     pthread_mutex_lock(&registry->lock);
     size_t n = sweep(registry);
     pthread_mutex_unlock(&registry->lock);
     if (n)
         malloc_trim(0);
+}
+
+static void tidy_now_and_then(struct registry *registry)
+{
+    pthread_mutex_lock(&registry->lock);
+    bool is_due = monotonic_ns() - registry->swept >= SWEEP_INTERVAL;
+    pthread_mutex_unlock(&registry->lock);
+    if (is_due)
+        registry_tidy(registry);
 }
 
 /* A process whose address space has changed may have loaded an agent. at_once: somebody asks for
@@ -517,7 +523,7 @@ static int examine(struct registry *registry, pid_t pid, bool patient, struct pr
 
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out)
 {
-    tidy(registry);
+    tidy_now_and_then(registry);
     int r = pid > 0 ? examine(registry, pid, false, out) : -ENOENT;
     if (r == 0)
         registry_watch(registry, *out);
@@ -660,7 +666,7 @@ int registry_list(struct registry *registry, struct process_list *out)
     unsigned pid;
     int r = 0, ended;
 
-    tidy(registry);
+    tidy_now_and_then(registry);
 
     _cleanup_closedir_ DIR *proc = opendir("/proc");
     if (!proc)

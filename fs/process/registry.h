@@ -27,6 +27,10 @@ void registry_set_examiner(struct registry *registry, const struct examiner *exa
  * -ENOMEM; -EIO: who reads it has crashed. */
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out);
 
+/* Forgets what is known of processes that have ended, and gives back the memory that it took. Who
+ * looks for processes has that done now and then. */
+void registry_tidy(struct registry *registry);
+
 /* Lists the processes, ascending by pid, but for those that hang before it is known what they are;
  * the caller's to deinit. -ENOMEM, or what opening /proc fails with. */
 int registry_list(struct registry *registry, struct process_list *out);

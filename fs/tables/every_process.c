@@ -275,12 +275,22 @@ static void reading_free(struct may_hang *work)
     free(reading);
 }
 
+/* Whether reading it can hang: who asks others for all of it waits no longer than is good. */
+static bool may_hang(const struct job *job, const struct item *item)
+{
+    bool examined = true;
+
+    for (size_t i = 0; i < job->ntables; i++)
+        examined = examined && scene_is_examined(item->process, job->table[i]);
+    return !item->ended && !examined;
+}
+
 static int read_apart(struct job *job, const struct item *item, struct item *out)
 {
     struct reading *reading = calloc(1, sizeof *reading);
     if (!reading)
         return -ENOMEM;
-    reading->work = (struct may_hang){.pid = item->ended ? 0 : item->process->pid,
+    reading->work = (struct may_hang){.pid = may_hang(job, item) ? item->process->pid : 0,
                                       .run = read_run,
                                       .free = reading_free};
     reading->job = job;

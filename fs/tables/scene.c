@@ -306,14 +306,17 @@ static int fill_examined(const struct tables *tables, const struct subject *of,
     return r == 0 && nkept ? fill_here(tables, of, kept, nkept, stop, why) : r;
 }
 
-/* Whether only the daemon can read it: it reads other processes, too, or it is the one who traces
- * the process, and so the only one who can stop its threads. */
+bool scene_is_examined(const struct process *process, const struct table *table)
+{
+    return process->examiner && !table->rows->between && !claim_exists(process->pid);
+}
+
 static bool is_read_here(const struct process *process, struct wanted *const *wanted, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (wanted[i]->table->rows->between)
+        if (!scene_is_examined(process, wanted[i]->table))
             return true;
-    return claim_exists(process->pid);
+    return false;
 }
 
 int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,

@@ -73,6 +73,10 @@ struct scene {
 /* The target of a subject: read, or only held where it is somebody else who reads the process. A
  * reference; NULL: it has ended. */
 struct target *scene_target(struct process *process);
+/* Whether rows of the table are read by somebody else, too, who is only waited for. Not where other
+ * processes are read for them, and not where the daemon traces the process: then only it can stop
+ * its threads. */
+bool scene_is_examined(const struct process *process, const struct table *table);
 /* Fills wanted[i]->rows, which are begun, all of one moment. 0 or -errno, and why says more: -ESRCH
  * also if tables are wanted that take a process which is there. */
 int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,

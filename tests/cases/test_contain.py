@@ -249,6 +249,25 @@ def test_rests(contained, debian, nobody):
         eventually(rests, what="all its threads asleep")
 
 
+def test_forgets_who_has_ended(contained, debian, nobody):
+    """What has read a process keeps nothing of it once that has ended and nobody asks for a while."""
+    def watched(pid):
+        """Of whom it has pidfds; -1: one who has ended."""
+        found = []
+        for file in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it is closed just now
+                found += map(int, re.findall(r"^Pid:\s+(-?\d+)$", file.read_text(), re.M))
+        return sorted(found)
+
+    with Sleeper(debian, nobody) as lives:
+        with Sleeper(debian, nobody) as ends:
+            assert error_of(contained, lives.pid) is None and error_of(contained, ends.pid) is None
+            pid = owners(contained)[pwd.getpwnam(nobody).pw_uid]
+            assert watched(pid) == sorted([lives.pid, ends.pid])
+        assert error_of(contained, lives.pid) is None
+        eventually(lambda: watched(pid) == [lives.pid], what="nothing of the one who has ended")
+
+
 @needs_hardware
 def test_while_traced(contained, debian):
     """Who traces a process is the only one who can stop its threads: all is read there, names too."""

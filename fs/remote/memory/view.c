@@ -81,6 +81,18 @@ void view_reset(struct view *view)
     view->n = view->nqueue = 0;
 }
 
+/* Frees an array that has to be made again. */
+#define GIVE_UP(array, alloc) (free(array), (array) = NULL, (alloc) = 0)
+
+void view_rest(struct view *view)
+{
+    GIVE_UP(view->ranges, view->ranges_alloc);
+    GIVE_UP(view->chosen, view->chosen_alloc);
+    GIVE_UP(view->again, view->again_alloc);
+    if (!view->nqueue)
+        GIVE_UP(view->queue, view->queue_alloc);
+}
+
 static uint8_t *place(struct view *view, size_t len)
 {
     len = (len + 15) & ~15ull;

@@ -24,6 +24,8 @@ void view_free(struct view *view);
 
 /* Forgets every piece. */
 void view_reset(struct view *view);
+/* Gives up the room that only copying takes; the pieces stay. */
+void view_rest(struct view *view);
 /* Bytes that it holds of copies. */
 size_t view_size(const struct view *view);
 /* Copies the pieces used since the last refresh again, forgets the others. 0, -ESRCH, -EPERM,

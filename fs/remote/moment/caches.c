@@ -39,12 +39,36 @@ static void drop(struct target *target)
     pthread_mutex_unlock(&target->lock);
 }
 
+static size_t count(struct target *target)
+{
+    return native_size(target->native) + code_cache_size(target->codes) + imports_size(target) +
+           view_size(target->view);
+}
+
+static void rest(struct target *target)
+{
+    if (pthread_mutex_trylock(&target->lock))
+        return;
+    native_rest(target->native);
+    view_rest(target->view);
+    total -= target->cached;
+    target->cached = count(target);
+    total += target->cached;
+    pthread_mutex_unlock(&target->lock);
+}
+
+void caches_rest(void)
+{
+    _guard_mutex_(&lock);
+    for (struct target *target = newest; target; target = target->older)
+        rest(target);
+}
+
 void caches_note(struct target *target)
 {
     _guard_mutex_(&lock);
     unlist(target);
-    target->cached = native_size(target->native) + code_cache_size(target->codes) +
-                     imports_size(target) + view_size(target->view);
+    target->cached = count(target);
     total += target->cached;
     target->older = newest;
     if (newest)

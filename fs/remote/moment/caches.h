@@ -16,5 +16,9 @@ void caches_note(struct target *target);
 /* The target goes: nobody else has it. */
 void caches_leave(struct target *target);
 
+/* Gives up the room that reading takes of targets that nobody reads now, and none of what they are
+ * read faster with but that. */
+void caches_rest(void);
+
 /* Bytes that are counted now. */
 size_t caches_size(void);

@@ -90,12 +90,17 @@ size_t native_size(const struct native *native)
            (native->longer ? NATIVE_STACK_MAX : 0);
 }
 
-void native_forget(struct native *native)
+void native_rest(struct native *native)
 {
-    unwinder_forget(&native->unwinder);
     free(steal_pointer(native->arena));
     free(steal_pointer(native->longer));
     native->arena_used = native->arena_alloc = 0;
+}
+
+void native_forget(struct native *native)
+{
+    unwinder_forget(&native->unwinder);
+    native_rest(native);
 }
 
 void native_use(struct native *native, const struct unwind_engine *engine)

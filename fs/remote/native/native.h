@@ -78,6 +78,8 @@ void native_free(struct native *native);
 /* Bytes that it keeps from one reading to the next, and drops. */
 size_t native_size(const struct native *native);
 void native_forget(struct native *native);
+/* Drops only the room for copies of stacks. */
+void native_rest(struct native *native);
 
 /* Unwinds with another engine than the build's (unwind.h): for comparing them. */
 struct unwind_engine;
