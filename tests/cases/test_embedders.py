@@ -164,7 +164,8 @@ def test_agent(probe, built, kind):
 
 def test_storm(probe, built, tmp_path):
     tmp_path.chmod(0o755)
-    program = Interpreter("embedded", built("static").version, shutil.copy(built("static").executable, tmp_path / "python"))
+    copy = shutil.copy(built("static").executable, tmp_path / "python")
+    program = Interpreter("embedded", built("static").version, copy)
     tally = storm(Mounted(probe), program, "sums, 4 threads", 16)
     assert tally.harms == [] and tally.refusals == {}, tally.refusals
 
