@@ -12,7 +12,7 @@
     probing.step()                          # one more "step" among them, numbered; step(42): that number
     probing.set_role(dp=1, tp=0)            # the column role: which part of a distributed job this is
 
-    @probing.table                          # a dataclass: Loss(0.1, 7).save() is a row of events called "Loss"
+    @probing.table                          # a dataclass: Loss(0.1, 7).save() is a row of events, and of Loss in SQL
     class Loss:
         value: float
         step: int

@@ -1,7 +1,8 @@
 """Fixtures of the end-to-end cases.
 
 python      each interpreter found, one test for each; @pytest.mark.python(minimum=(3, 12),
-            maximum=(3, 14)) narrows that, builds=True to one of each maker: they differ in how they were compiled
+            maximum=(3, 14)) narrows that, builds=True to one of each maker: they differ in how they were compiled;
+            free_threaded=True adds those without a GIL, "only" leaves nothing else
 any_python  one of them, for a case where the version doesn't matter
 probe       the running daemon: probe.read(pid, "backtrace"), probe.path, probe.mount(...)
 
@@ -68,7 +69,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "attack: somebody who isn't allowed, or who is hostile, tries")
     config.addinivalue_line("markers", "long: seconds of a processor, or ten of waiting; not of tests/run --quick")
     config.addinivalue_line("markers", "harms: harms its victims itself, as nothing else may")
-    config.addinivalue_line("markers", "python(minimum, maximum, builds): versions a case is for")
+    config.addinivalue_line("markers", "python(minimum, maximum, builds, free_threaded): which it is for")
     config.addinivalue_line("markers", "deadline(seconds): after which the daemon is killed")
 
 
@@ -121,6 +122,10 @@ def pytest_generate_tests(metafunc):
         chosen = _of_each_maker(chosen)
     elif metafunc.module.__name__ in INSIDE:
         chosen = _of_each_minor_version(chosen)
+    wanted = [mark["free_threaded"] for mark in marks if "free_threaded" in mark]
+    if wanted:
+        chosen = [i for i in machine.free_threaded() if minimum <= i.version[:2] <= maximum] + \
+            ([] if "only" in wanted else chosen)
     metafunc.parametrize("python", chosen, ids=[i.id for i in chosen], indirect=True)
 
 
@@ -239,9 +244,10 @@ def pytest_sessionfinish(session):
 
 def pytest_terminal_summary(terminalreporter):
     machine.interpreters()
+    machine.free_threaded()
     for line in harm.report():
         terminalreporter.write_line(line)
-    tested = ", ".join(i.id for i in machine.interpreters())
+    tested = ", ".join(i.id for i in machine.interpreters() + machine.free_threaded())
     terminalreporter.write_line(f"interpreters: {tested or 'none'}")
     for reason in machine.unavailable:
         terminalreporter.write_line(f"skipped: {reason}")

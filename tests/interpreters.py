@@ -100,7 +100,7 @@ def _yama():
 
 class Interpreter:
     def __init__(self, source, version, executable, root="/"):
-        self.source = source              # "pyenv", "debian" or "sid"
+        self.source = source              # "pyenv", "debian", "sid" or "nogil"
         self.version = version            # (3, 12, 1)
         self.executable = executable      # path inside its root
         self.root = pathlib.Path(root)
@@ -357,5 +357,24 @@ def interpreters():
     for minor in range(OLDEST[1], NEWEST[1] + 1):
         if not any(i.version[:2] == (3, minor) for i in found):
             unavailable.append(f"CPython 3.{minor}: no interpreter found")
+    return _chosen(found)
+
+
+def _chosen(found):
     chosen = re.compile(os.environ.get("PROBEFS_TEST_INTERPRETERS", ""))
     return tuple(i for i in found if chosen.search(i.id))
+
+
+@functools.lru_cache(maxsize=None)
+def free_threaded():
+    """Those without a GIL, of which only what is read from outside is tried; narrowed by the same."""
+    found = []
+    for path in (CACHE / "nogil").glob("*/bin/python3.*t"):
+        version = _version([str(path)])
+        if version:
+            found.append(Interpreter("nogil", version, str(path)))
+    found.sort(key=lambda i: i.version)
+    for minor in range(13, NEWEST[1] + 1):
+        if not any(i.version[:2] == (3, minor) for i in found):
+            unavailable.append(f"CPython 3.{minor}, free-threaded: there is none in {CACHE}/nogil (tests/nogil-root)")
+    return _chosen(found)

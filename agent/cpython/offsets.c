@@ -6,19 +6,25 @@
 #include <errno.h>
 #include <string.h>
 
-/* One per supported minor, ascending. */
+/* One per supported minor, ascending, and one more where it can be built without a GIL. */
 static const struct offsets table[] = {
 #include "agent/cpython/offsets_table.h"
 };
 
-bool offsets_for_version(uint32_t version, struct offsets *out)
+bool offsets_for_build(uint32_t version, bool free_threaded, struct offsets *out)
 {
     for (size_t i = 0; i < ARRAY_SIZE(table); i++)
-        if (table[i].version >> 16 == version >> 16) {
+        if (table[i].version >> 16 == version >> 16 &&
+            (table[i].gil_enabled >= 0) == free_threaded) {
             *out = table[i];
             return true;
         }
     return false;
+}
+
+bool offsets_for_version(uint32_t version, struct offsets *out)
+{
+    return offsets_for_build(version, false, out);
 }
 
 /* _Py_DebugOffsets is a cookie, the version, the free-threaded flag, then one group of 64-bit
@@ -29,6 +35,7 @@ struct slot {
         GROUP,
         FIELD,
         SKIP,
+        ABSENT,
         GIL,
         GIL_LOCKED,
         GIL_HOLDER,
@@ -37,27 +44,29 @@ struct slot {
         GC_FRAME,
         SIZE
     } kind;
-    size_t field; /* FIELD, SIZE: offsetof(struct offsets, ...) */
+    size_t field; /* FIELD, ABSENT, SIZE: offsetof(struct offsets, ...) */
 };
 
 /* clang-format off */
 #define G {GROUP, 0}                                   /* begins a structure: its size */
 #define GS(name) {GROUP, offsetof(struct offsets, name)} /* the same, and the size is wanted */
 #define F(name) {FIELD, offsetof(struct offsets, name)}
+#define A(name) {ABSENT, offsetof(struct offsets, name)} /* of some builds; 0 stands in others */
 #define Z(name) {SIZE, offsetof(struct offsets, name)} /* a size, not an offset */
 #define S {SKIP, 0}
 
 static const struct slot slots_3_13[] = {
     G, S, F(rt_interpreters_head),
     G, F(interp_id), F(interp_next), F(interp_threads_head), {GC, 0}, F(interp_modules),
-        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, S, {GIL_LOCKED, 0}, {GIL_HOLDER, 0},
+        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, A(gil_enabled), {GIL_LOCKED, 0},
+        {GIL_HOLDER, 0},
     GS(tstate_size), S, F(tstate_next), F(tstate_interp), F(tstate_frame), F(tstate_thread_id),
         F(tstate_native_thread_id), F(tstate_datastack_chunk), S,
     G, F(frame_previous), F(frame_code), F(frame_instr), F(frame_localsplus), F(frame_owner),
     GS(code_size), F(code_filename), F(code_name), F(code_qualname), F(code_linetable),
         F(code_firstlineno), F(code_argcount), F(code_localsplusnames), F(code_localspluskinds),
         F(code_adaptive),
-    G, S,
+    GS(object_size), F(object_type),
     GS(type_size), F(type_name), S, F(type_flags),
     G, F(tuple_items), S,
     G, F(list_items), S,
@@ -72,16 +81,17 @@ static const struct slot slots_3_13[] = {
 static const struct slot slots_3_14[] = {
     G, S, F(rt_interpreters_head),
     G, F(interp_id), F(interp_next), F(interp_threads_head), S, {GC, 0}, F(interp_modules),
-        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, S, {GIL_LOCKED, 0}, {GIL_HOLDER, 0},
+        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, A(gil_enabled), {GIL_LOCKED, 0},
+        {GIL_HOLDER, 0},
         F(interp_code_generation), S,
     GS(tstate_size), S, F(tstate_next), F(tstate_interp), F(tstate_frame), F(tstate_thread_id),
         F(tstate_native_thread_id), F(tstate_datastack_chunk), S,
     G, F(frame_previous), F(frame_code), F(frame_instr), F(frame_localsplus), F(frame_owner),
-        F(frame_stacktop), S,
+        F(frame_stacktop), A(frame_tlbc_index),
     GS(code_size), F(code_filename), F(code_name), F(code_qualname), F(code_linetable),
         F(code_firstlineno), F(code_argcount), F(code_localsplusnames), F(code_localspluskinds),
-        F(code_adaptive), S,
-    G, S,
+        F(code_adaptive), A(code_tlbc),
+    GS(object_size), F(object_type),
     GS(type_size), F(type_name), S, F(type_flags),
     G, F(tuple_items), S,
     G, F(list_items), S,
@@ -98,18 +108,19 @@ static const struct slot slots_3_14[] = {
 static const struct slot slots_3_15[] = {
     G, S, F(rt_interpreters_head),
     G, F(interp_id), F(interp_next), F(interp_threads_head), S, {GC, 0}, F(interp_modules),
-        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, S, {GIL_LOCKED, 0}, {GIL_HOLDER, 0},
+        F(interp_sysdict), S, F(interp_gil), {GIL, 0}, A(gil_enabled), {GIL_LOCKED, 0},
+        {GIL_HOLDER, 0},
         F(interp_code_generation), S,
     GS(tstate_size), S, F(tstate_next), F(tstate_interp), F(tstate_frame), S, S, S,
         F(tstate_thread_id), F(tstate_native_thread_id), F(tstate_datastack_chunk), S, S, S,
         F(tstate_current_exception), S,
     {SKIP, 0}, /* err_stackitem has no size */
     G, F(frame_previous), F(frame_code), F(frame_instr), F(frame_localsplus), F(frame_owner),
-        F(frame_stacktop), S,
+        F(frame_stacktop), A(frame_tlbc_index),
     GS(code_size), F(code_filename), F(code_name), F(code_qualname), F(code_linetable),
         F(code_firstlineno), F(code_argcount), F(code_localsplusnames), F(code_localspluskinds),
-        F(code_adaptive), S,
-    G, S,
+        F(code_adaptive), A(code_tlbc),
+    GS(object_size), F(object_type),
     GS(type_size), F(type_name), S, F(type_flags), F(type_basicsize), F(type_dictoffset),
     G, F(heaptype_cached_keys),
     G, F(tuple_items), S,
@@ -143,9 +154,14 @@ static const struct {
 #define STRUCT_MAX (4u << 20)
 #define HEAD 24 /* cookie, version, free_threaded */
 
+static int32_t *field_of(struct offsets *o, size_t field)
+{
+    return (int32_t *)(void *)((char *)o + field);
+}
+
 static void put(struct offsets *o, size_t field, uint64_t value)
 {
-    *(int32_t *)((char *)o + field) = (int32_t)value;
+    *field_of(o, field) = (int32_t)value;
 }
 
 static int read_slots(const uint8_t *blob, const struct slot *slots, size_t n, struct offsets *o)
@@ -164,6 +180,10 @@ static int read_slots(const uint8_t *blob, const struct slot *slots, size_t n, s
             break;
         case FIELD:
         case SIZE: put(o, slots[i].field, value); break;
+        case ABSENT:
+            if (*field_of(o, slots[i].field) >= 0)
+                put(o, slots[i].field, value);
+            break;
         case SKIP: break;
         case GIL: gil = value; break;
         case GIL_LOCKED: locked = value; break;
@@ -186,25 +206,16 @@ static int read_slots(const uint8_t *blob, const struct slot *slots, size_t n, s
 static bool plausible(const struct offsets *o)
 {
     const int32_t pointers[] = {
-        o->rt_interpreters_head,
-        o->interp_next,
-        o->interp_threads_head,
-        o->interp_gil,
-        o->tstate_next,
-        o->tstate_interp,
-        o->tstate_frame,
-        o->tstate_datastack_chunk,
-        o->frame_previous,
-        o->frame_code,
-        o->frame_instr,
-        o->frame_localsplus,
-        o->code_filename,
-        o->code_name,
-        o->code_qualname,
-        o->code_linetable,
-        o->tuple_items,
-        o->list_items,
-        o->dict_keys,
+        o->rt_interpreters_head, o->interp_next,
+        o->interp_threads_head,  o->interp_gil,
+        o->tstate_next,          o->tstate_interp,
+        o->tstate_frame,         o->tstate_datastack_chunk,
+        o->frame_previous,       o->frame_code,
+        o->frame_instr,          o->frame_localsplus,
+        o->code_filename,        o->code_name,
+        o->code_qualname,        o->code_linetable,
+        o->object_type,          o->tuple_items,
+        o->list_items,           o->dict_keys,
         o->dict_values,
     };
 
@@ -213,7 +224,10 @@ static bool plausible(const struct offsets *o)
             return false;
     return o->tstate_size <= 64 << 10 && o->frame_localsplus <= 1024 && o->code_adaptive >= 64 &&
            o->code_adaptive <= 4096 && o->code_size <= 4096 && o->unicode_ascii_size >= 32 &&
-           o->unicode_ascii_size <= 256 && o->bytes_data <= 256;
+           o->unicode_ascii_size <= 256 && o->bytes_data <= 256 && o->object_type >= 8 &&
+           o->object_size == o->object_type + 8 && o->object_size <= 64 &&
+           (o->code_tlbc < 0 || (o->code_tlbc >= 64 && o->code_tlbc < o->code_adaptive)) &&
+           o->frame_tlbc_index < o->frame_localsplus;
 }
 
 int offsets_parse_debug(const uint8_t *blob, size_t size, struct offsets *out, uint32_t *version,
@@ -228,7 +242,8 @@ int offsets_parse_debug(const uint8_t *blob, size_t size, struct offsets *out, u
     for (size_t i = 0; i < ARRAY_SIZE(debug_layouts); i++) {
         if (debug_layouts[i].minor != *version >> 16)
             continue;
-        if (size < HEAD + 8 * debug_layouts[i].n || !offsets_for_version(*version, &o))
+        if (size < HEAD + 8 * debug_layouts[i].n ||
+            !offsets_for_build(*version, *free_threaded, &o))
             return -EINVAL;
         int r = read_slots(blob, debug_layouts[i].slots, debug_layouts[i].n, &o);
         if (r < 0)

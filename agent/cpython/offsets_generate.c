@@ -2,6 +2,9 @@
  *
  *   gcc -I INCLUDE -I INCLUDE/internal -I . agent/cpython/offsets_generate.c && ./a.out >> row
  *
+ * With -DPy_GIL_DISABLED, which is what the pyconfig.h of a free-threaded build adds, it is that of
+ * such a build.
+ *
  * INCLUDE is a python3.X include directory. agent/cpython/offsets_update does so for
  * every interpreter it is given. */
 #define Py_BUILD_CORE 1
@@ -61,6 +64,9 @@ static void runtime_and_threads(struct offsets *o)
     o->gil_last_holder = O(struct _gil_runtime_state, last_holder);
     o->gil_locked = O(struct _gil_runtime_state, locked);
     o->gil_size = sizeof(struct _gil_runtime_state);
+#ifdef Py_GIL_DISABLED
+    o->gil_enabled = O(struct _gil_runtime_state, enabled);
+#endif
 #if V < 0x030c0000
     o->rt_gil = O(_PyRuntimeState, ceval.gil);
     o->interp_modules = O(PyInterpreterState, modules);
@@ -158,6 +164,9 @@ static void frames(struct offsets *o)
     o->frame_stacktop = O(_PyInterpreterFrame, stacktop);
 #else
     o->frame_stacktop = O(_PyInterpreterFrame, stackpointer);
+#ifdef Py_GIL_DISABLED
+    o->frame_tlbc_index = O(_PyInterpreterFrame, tlbc_index);
+#endif
 #endif
 #endif
 }
@@ -195,6 +204,9 @@ static void code(struct offsets *o)
 #if V >= 0x030c0000
     o->code_version = O(PyCodeObject, co_version);
 #endif
+#if V >= 0x030e0000 && defined Py_GIL_DISABLED
+    o->code_tlbc = O(PyCodeObject, co_tlbc);
+#endif
 }
 
 static void generators(struct offsets *o)
@@ -212,8 +224,27 @@ static void generators(struct offsets *o)
 #endif
 }
 
+/* A bit-field has no offset: the lowest bit that it sets has. */
+#define STATE_BIT(field)                   \
+ __extension__({                           \
+PyASCIIObject probe;                        \
+uint32_t state;                             \
+memset(&probe, 0, sizeof probe);            \
+probe.state.field = 1;                      \
+memcpy(&state, &probe.state, sizeof state); \
+__builtin_ctz(state);                       \
+ })
+
 static void objects(struct offsets *o)
 {
+    o->object_type = O(PyObject, ob_type);
+    o->object_size = sizeof(PyObject);
+    o->weakref_object = O(PyWeakReference, wr_object);
+#if V >= 0x030d0000
+    o->managed_dict = MANAGED_DICT_OFFSET;
+#elif V >= 0x030b0000
+    o->managed_dict = -3 * (int32_t)sizeof(void *);
+#endif
     o->type_size = sizeof(PyTypeObject);
     o->type_name = O(PyTypeObject, tp_name);
     o->type_basicsize = O(PyTypeObject, tp_basicsize);
@@ -230,6 +261,9 @@ static void objects(struct offsets *o)
     o->unicode_ascii_size = sizeof(PyASCIIObject);
     o->unicode_compact_size = sizeof(PyCompactUnicodeObject);
     o->unicode_data = O(PyUnicodeObject, data);
+    o->unicode_kind_bit = STATE_BIT(kind);
+    o->unicode_compact_bit = STATE_BIT(compact);
+    o->unicode_ascii_bit = STATE_BIT(ascii);
     o->bytes_size = O(PyBytesObject, ob_base.ob_size);
     o->bytes_data = O(PyBytesObject, ob_sval);
     o->tuple_items = O(PyTupleObject, ob_item);
@@ -281,7 +315,8 @@ int main(void)
     generators(&o);
     objects(&o);
 
-    printf("{\n    .version = 0x%08x, /* %s */\n", o.version, PY_VERSION);
+    printf("{\n    .version = 0x%08x, /* %s%s */\n", o.version, PY_VERSION,
+           o.gil_enabled < 0 ? "" : ", free-threaded");
 #define X(field) printf("    ." #field " = %d,\n", o.field);
     OFFSETS_FIELDS(X)
     printf("},\n");

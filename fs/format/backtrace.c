@@ -25,7 +25,9 @@ static void add_gil(const struct snapshot *snapshot, struct text *out)
         before = " and "; /* interpreters with a GIL of their own */
     }
     if (*before == 'G')
-        text_puts(out, snapshot->gil_held ? "GIL held by an unknown thread" : "GIL free");
+        text_puts(out, snapshot->gil_held  ? "GIL held by an unknown thread"
+                       : snapshot->gil_off ? "GIL off"
+                                           : "GIL free");
 }
 
 static void add_death(const struct core *core, struct text *out)

@@ -86,7 +86,10 @@ void identity_interpreter(const struct snapshot *snapshot, struct text *out)
         waiting += t->waits_gil;
         python += t->tstate != 0;
     }
-    text_puts(out, held ? "\n" : snapshot->gil_held ? " unknown\n" : " none\n");
+    text_puts(out, held                 ? "\n"
+                   : snapshot->gil_held ? " unknown\n"
+                   : snapshot->gil_off  ? " none, the GIL is off\n"
+                                        : " none\n");
     text_printf(out, "GilWaiting: %zu\nPythonThreads: %zu\nInterpreters: %zu\n", waiting, python,
                 count_interpreters(snapshot));
 }

@@ -55,7 +55,9 @@ static int refuse(struct target *target, struct text *why)
     if (r < 0)
         return r;
     if (rt->free_threaded)
-        text_puts(why, "an agent needs a GIL: free-threaded builds are not supported");
+        text_puts(why,
+                  "an agent needs a GIL, which free-threaded builds are not sure to have; what is "
+                  "read from outside is shown: backtrace, locals, globals, tasks, locks");
     else if (!minor)
         text_puts(why, rt->why);
     else if (minor < VERSION_LEAST || minor > VERSION_LATEST)

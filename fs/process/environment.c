@@ -75,7 +75,7 @@ static void add_variable(struct reading *r, uint64_t key, uint64_t value)
 
 static void add_batch(struct reading *r)
 {
-    objects_prefetch(r->view, r->keys, r->n);
+    objects_prefetch(r->view, r->offsets, r->keys, r->n);
     for (size_t i = 0; i < r->n; i++)
         add_variable(r, r->keys[i], r->values[i]);
     r->n = 0;

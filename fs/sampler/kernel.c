@@ -639,6 +639,10 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
         text_puts(why, "this interpreter's memory is not understood");
         return -EOPNOTSUPP;
     }
+    if (o->frame_tlbc_index >= 0) {
+        text_puts(why, "each thread runs a copy of the bytecode here, and lines would be wrong");
+        return -EOPNOTSUPP;
+    }
     if (instr < 0)
         instr = o->frame_lasti;
     *out = (struct kernel_watched){

@@ -271,7 +271,7 @@ static bool read_name(struct sampler_tasks *t, const struct running_task *runnin
 
     if (running->size < 64)
         return false;
-    uint64_t type = load64(running->name + OBJECT_TYPE);
+    uint64_t type = load64(running->name + o->object_type);
     if (is_of_type(t, type, &t->type_int, TPFLAGS_LONG_SUBCLASS)) {
         uint64_t digits = o->long_tag >= 0 ? load64(running->name + o->long_tag) >> 3 : 0;
         if (digits != 1 && digits != 2)

@@ -4,6 +4,7 @@
 #include "agent/base/clock.h"
 #include "fs/sql/functions.h"
 #include "fs/sql/heap.h"
+#include "fs/sql/own_table.h"
 #include "fs/sql/vtab.h"
 
 #include <ctype.h>
@@ -374,6 +375,33 @@ static bool ends_statement(char *sql, size_t size)
     return ends;
 }
 
+/* Makes a view of a table of the program's own: of its rows, which are read for that. */
+static bool make_own_table(struct engine *engine, const char *name)
+{
+    vtab_set_reset(&engine->set);
+    sqlite3_set_authorizer(engine->db, NULL, NULL);
+    int r = own_table_view(engine->db, name, engine->provider->many);
+    sqlite3_set_authorizer(engine->db, authorize, engine);
+    vtab_set_reset(&engine->set);
+    return r == SQLITE_OK;
+}
+
+/* One of SQLite's results, and its words. */
+static int prepare(struct engine *engine, size_t size, const char **tail)
+{
+    for (bool made = true;;) {
+        int r = sqlite3_prepare_v2(engine->db, engine->sql, (int)size + 1, &engine->stmt, tail);
+        const char *missing =
+            r == SQLITE_ERROR && made ? own_table_missing(sqlite3_errmsg(engine->db)) : NULL;
+        _cleanup_free_ char *name =
+            missing && tables_find(engine->provider->tables, "events") ? strdup(missing) : NULL;
+        if (!name)
+            return r;
+        engine->denied = false;
+        made = make_own_table(engine, name);
+    }
+}
+
 enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t size, size_t *end)
 {
     const char *tail;
@@ -401,7 +429,7 @@ enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t siz
             return refuse(engine,
                           engine->attach_why.data ? engine->attach_why.data : "out of memory");
     }
-    int r = sqlite3_prepare_v2(engine->db, engine->sql, (int)size + 1, &engine->stmt, &tail);
+    int r = prepare(engine, size, &tail);
     *end = (size_t)(tail - engine->sql);
     engine->ended = ends_statement(engine->sql, *end);
     if (r == SQLITE_OK) {
@@ -534,6 +562,8 @@ void engine_explain(const struct engine *engine, struct text *out)
     text_add_escaped(out, said, strlen(said));
     if (begins(said, "no such table: "))
         list_tables(engine->provider->tables, out);
+    if (begins(said, "no such table: ") && tables_find(engine->provider->tables, "events"))
+        text_puts(out, "; one of the program's own is there once it has a row");
     if (engine->offset >= 0 && engine->sql && (size_t)engine->offset <= strlen(engine->sql))
         point_at(engine->sql, (size_t)engine->offset, out);
 }

@@ -54,8 +54,9 @@ struct tracer {
     pthread_t thread;
     pthread_mutex_t *turn;
     sem_t asked_for, answered;
-    bool resume; /* what is asked for; else to stop this one: */
+    bool resume; /* what is asked for; else to stop this one, in that time: */
     pid_t tid;
+    uint64_t deadline_ns;
     int answer;
     bool late;       /* it took too long, and they were let go */
     uint64_t paused; /* ns, then */
@@ -161,8 +162,23 @@ static int settle(struct tracer *tracer, size_t i, uint64_t deadline_ns)
     return 0;
 }
 
-static int stop(struct tracer *tracer, pid_t tid)
+/* Of one that has been interrupted before. Until it stops it has no processor, and is paused by
+ * others. */
+static int settle_again(struct tracer *tracer, size_t i, uint64_t deadline_ns)
 {
+    if (tracer->asked[i].stopped)
+        return 0;
+    int r = settle(tracer, i, deadline_ns);
+    if (r == 0 && tracer->n == 1 && !tracer->nholds)
+        tracer->since = monotonic_ns();
+    return r;
+}
+
+static int stop(struct tracer *tracer, pid_t tid, uint64_t deadline_ns)
+{
+    for (size_t i = 0; i < tracer->n; i++)
+        if (tracer->asked[i].tid == tid)
+            return settle_again(tracer, i, deadline_ns);
     if (tracer->n + tracer->nholds == TRACER_STOPPED_MAX)
         return -ENFILE;
     if (callers_has(tid))
@@ -174,7 +190,7 @@ static int stop(struct tracer *tracer, pid_t tid)
         return -errno; /* died; or else this thread's end detaches it */
     tracer->asked[tracer->n].tid = tid;
     tracer->asked[tracer->n].stopped = false;
-    r = settle(tracer, tracer->n, TRACER_STOP_DEADLINE_NS);
+    r = settle(tracer, tracer->n, deadline_ns);
     if (r < 0 && r != -ETIMEDOUT)
         return r;
     if (!tracer->n && !tracer->nholds)
@@ -274,7 +290,7 @@ static void *serve(void *arg)
     _guard_mutex_(tracer->turn);
     const struct timespec deadline = timespec_of(monotonic_ns() + TRACER_READ_DEADLINE_NS);
     while (!(tracer->late = take(&tracer->asked_for, &deadline) < 0) && !tracer->resume) {
-        tracer->answer = stop(tracer, tracer->tid);
+        tracer->answer = stop(tracer, tracer->tid, tracer->deadline_ns);
         sem_post(&tracer->answered);
     }
     tracer->paused = let_go(tracer);
@@ -325,17 +341,28 @@ int tracer_resume(struct tracer *tracer, uint64_t *ns)
     return 0;
 }
 
-int tracer_stop(struct tracer *tracer, pid_t tid)
+static int ask_to_stop(struct tracer *tracer, pid_t tid, uint64_t deadline_ns)
 {
     if (!tracer->apart)
-        return stop(tracer, tid);
+        return stop(tracer, tid, deadline_ns);
     if (atomic_load(&tracer->over))
         return -ETIMEDOUT;
     tracer->tid = tid;
+    tracer->deadline_ns = deadline_ns;
     sem_post(&tracer->asked_for);
     while (sem_wait(&tracer->answered) < 0)
         ;
     return atomic_load(&tracer->over) ? -ETIMEDOUT : tracer->answer;
+}
+
+int tracer_stop(struct tracer *tracer, pid_t tid)
+{
+    return ask_to_stop(tracer, tid, TRACER_STOP_DEADLINE_NS);
+}
+
+int tracer_interrupt(struct tracer *tracer, pid_t tid)
+{
+    return ask_to_stop(tracer, tid, TRACER_INTERRUPT_NS);
 }
 
 int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out)

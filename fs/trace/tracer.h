@@ -17,7 +17,9 @@
 
 /* How long a thread may take to stop: one that doesn't is in an uninterruptible system call. */
 #define TRACER_STOP_DEADLINE_NS 50000000ull
-#define TRACER_STOPPED_MAX 16 /* threads stopped at the same time */
+#define TRACER_STOPPED_MAX 64 /* threads stopped at the same time */
+/* In which one that has a processor stops: 7 to 20 us from another one. */
+#define TRACER_INTERRUPT_NS 20000ull
 /* How long they may be stopped for reading, which takes some milliseconds. */
 #define TRACER_READ_DEADLINE_NS 1000000000ull
 /* What threads are called that stop others for a moment: who meets one waits for its end. */
@@ -42,6 +44,9 @@ int tracer_read(pthread_mutex_t *turn, int (*work)(struct tracer *tracer, void *
  * kernel beyond interruption or gets no processor; it stops before it executes anything of its own,
  * and so stands still for whoever reads its memory, until it is let go. */
 int tracer_stop(struct tracer *tracer, pid_t tid);
+/* The same without waiting for a processor that it may not have: -ETIMEDOUT comes after
+ * TRACER_INTERRUPT_NS, and means as much. tracer_stop() waits on then. */
+int tracer_interrupt(struct tracer *tracer, pid_t tid);
 /* Begins to trace one thread, which runs on; options: ptrace(2)'s. It waits for whoever traces it
  * for a moment: another process of this daemon (owner/owner.h), or another daemon. The kernel says
  * EPERM to all of these: -EPERM, it is not allowed, whatever error a seccomp filter or a security

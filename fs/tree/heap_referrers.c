@@ -239,7 +239,7 @@ static void find_word(struct reference *place, uint64_t object, uint64_t end)
 {
     for (uint64_t at = object - WORDS_BEFORE; at < end && !place->object; at += 8) {
         uint64_t word;
-        if (at == object + OBJECT_TYPE)
+        if (at == object + (uint32_t)place->roots->target->runtime.offsets.object_type)
             continue;
         if (!view_read64(place->roots->view, at, &word))
             return;

@@ -33,7 +33,7 @@ def check(seen, said):
     assert len(seen.threads) == seen.count
 
 
-@pytest.mark.python(minimum=OLDEST)
+@pytest.mark.python(minimum=OLDEST, free_threaded=True)
 @pytest.mark.parametrize("script", PARKED)
 def test_same_as_current_frames(probe, python, script):
     target = python.run(script)
@@ -150,6 +150,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.python(free_threaded=True)
 def test_interpreters_within_interpreters(probe, python):
     """One thread, with the frames of all, and the name by which one of them knows it."""
     target = python.run_source(NESTED, name="nested_interpreters.py")

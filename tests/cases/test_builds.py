@@ -114,7 +114,7 @@ def test_jit(probe, minor):
     line = next(n for n, text in enumerate(lines, 1) if "stdin.readline" in text)
     eventually(lambda: innermost(probe, target)[0] == ("asleep", str(line)), what="the line of who sleeps in a trace")
     tried(probe, "JIT", python.run_source(builds.SCRIPT, name="tried.py", env={"PYTHON_JIT": "1"}),
-          look="yes" if minor == 14 else "yes, but for the innermost line (`~`)")
+          look="yes" if minor == 14 else "yes; the innermost line is near: `app.py:~3`")
 
 
 def test_without_jit(probe):

@@ -45,6 +45,7 @@ def judge(probe, target, threads):
     return accepted, marked, outside
 
 
+@pytest.mark.python(free_threaded=True)
 @pytest.mark.deadline(3600)
 @pytest.mark.parametrize("threads", [1, 10])
 def test_no_wrong_stack(probe, python, record_property, threads):
@@ -57,6 +58,7 @@ def test_no_wrong_stack(probe, python, record_property, threads):
     assert accepted > marked * 9, f"{marked} of {marked + accepted} stacks could not be read"
 
 
+@pytest.mark.python(free_threaded=True)
 def test_same_again(probe, python):
     target = python.run("again.py")
     lines = {(function, again.line_of(function)) for function in ("one", "other")}

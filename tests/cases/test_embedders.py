@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import builds
 from commands import Commands
 from interpreters import Interpreter, interpreters, patience
 from stacks import parse_backtrace
@@ -99,3 +100,13 @@ def test_is_refused_before_anything_is_touched(probe, built, kind):
     assert number == errno.EOPNOTSUPP and "static libpython" in words and "--export-dynamic" in words, words
     assert pathlib.Path(f"/proc/{target.pid}/maps").read_text() == before
     judged(probe, target)
+
+
+@pytest.mark.parametrize("kind", ["exported, packed relocations", "exported, no PIE"])
+def test_exported(probe, built, kind):
+    program = built(kind)
+    target = program.run_source(builds.SCRIPT, name="tried.py")
+    builds.looked_at(probe, target)
+    builds.acted_in(probe, target)
+    builds.ends(target)
+    builds.note("static libpython, exported", program.version, look="yes", write="yes", breakpoints="yes")

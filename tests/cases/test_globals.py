@@ -81,7 +81,7 @@ def test_files(probe, python):
     assert {"shop:retries = 3", "pack.sub.deep:retries = 4"} <= found
 
 
-@pytest.mark.python(minimum=OLDEST)
+@pytest.mark.python(minimum=OLDEST, free_threaded=True)
 def test_table(probe, python):
     target = python.run_source(SHOP, ready=False)
     said = json.loads(target.readline())

@@ -31,7 +31,7 @@ def function(head):
     return re.match(r"#\d+  (.*) \(.*\)$", head)[1].rpartition(".")[2]
 
 
-@pytest.mark.python(minimum=OLDEST)
+@pytest.mark.python(minimum=OLDEST, free_threaded=True)
 def test_values(probe, python):
     target = python.run("values.py", ready=False)
     expected = json.loads(target.readline())
@@ -233,7 +233,7 @@ hold(**values, running=one)
 """
 
 
-@pytest.mark.python(minimum=OLDEST)
+@pytest.mark.python(minimum=OLDEST, free_threaded=True)
 def test_generators(probe, python):
     """A generator's text says where it stands, as its own attributes do."""
     names = re.findall(r'"(\w+)": (?:new|send|closed|advance|failed)', GENERATORS)
@@ -393,6 +393,7 @@ while True:
 """
 
 
+@pytest.mark.python(free_threaded=True)
 @pytest.mark.long
 def test_of_one_moment(probe, python):
     target = python.run_source(CALLS, name="calls.py")

@@ -557,6 +557,15 @@ def test_steps_roles_and_tables(probe, worker, commands):
     assert [tuple(row.values()) for row in rows] == [("step", "1", "", ""), ("step", "42", "", ""),
                                                      ("step", "43", "4", ""), ("Loss", "7", "", "0.5"),
                                                      ("step", "44", "", "")]
+    query = probe.path / str(worker.pid) / "query"
+    for name in "Loss", "python.Loss":
+        assert [tuple(row.values())[2:] for row in ask(query, f"SELECT * FROM {name}")] == [("0.5", "7")]
+    assert ask(query, "SELECT a.value + b.step AS sum FROM Loss a JOIN python.Loss b USING (ts)") == [{"sum": "7.5"}]
+    assert list(ask(probe.path / "all/query", "SELECT * FROM Loss")[0].values())[1] == str(worker.pid)
+    for name in "Other", "loss":
+        with pytest.raises(OSError):
+            ask(query, f"SELECT * FROM {name}")
+        assert "one of the program's own is there once it has a row" in query.read_text()
     assert tell(worker, "import os") == "None"
     assert tell(worker, "[os.environ.get(f'PROBING_{part}_RANK') for part in ('DP', 'TP')]") == "['1', None]"
     commands.detach()

@@ -95,6 +95,7 @@ def check(seen, said):
     "nested", "gather", "gather_of_gather", "group", "wait_for", "wait", "shield",
     "async_generator", "anext_default", "shared", "circle", "resting", "cancelled", "eager",
     "subclass", "python_task", "deep_chain", "handing_on"])
+@pytest.mark.python(free_threaded=True)
 def test_same_as_all_tasks(probe, python, case):
     target, said = start(python, case)
     assert said
@@ -146,6 +147,7 @@ CHILDREN = {
 }
 
 
+@pytest.mark.python(free_threaded=True)
 @NEW
 @pytest.mark.parametrize("case", CHILDREN)
 def test_who_awaits_whom(probe, python, case):
@@ -339,6 +341,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.python(free_threaded=True)
 @NEW
 def test_several_loops(probe, python):
     target = python.run_source(LOOPS, name="loops.py")

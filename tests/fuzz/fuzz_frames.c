@@ -75,7 +75,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!size)
         return 0;
     runtime.version = versions[data[0] & 7];
-    if (!offsets_for_version(runtime.version, &runtime.offsets))
+    bool free_threaded = data[0] & 8 && runtime.version >= 0x030d0000;
+    if (!offsets_for_build(runtime.version, free_threaded, &runtime.offsets))
         abort();
 
     memset(image, 0, sizeof image);
@@ -87,6 +88,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (walk_run(&walk, view, &runtime, codes) == 0 &&
             code_cache_load(codes, &memory, &runtime.offsets) == 0)
             check(&walk);
+        for (size_t i = 0; i < walk.n && i < 4; i++) { /* one by one, as without a GIL */
+            view_reset(view);
+            if (walk_again(&walk, i, view, &runtime, codes) < 0)
+                break;
+        }
         if (view_refresh(view) < 0)
             abort();
     }

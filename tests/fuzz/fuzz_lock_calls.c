@@ -64,10 +64,10 @@ static void put_bytes(const uint8_t *bytes, size_t size, size_t ncode)
 
     image_put(image, world.bytecode, 0, bytes, ncode);
     if (o->code_nlocalsplus >= 0)
-        image_put64(image, world.code, OBJECT_SIZE, ncode / 2);
+        image_put64(image, world.code, o->object_size, ncode / 2);
     else
-        image_put64(image, world.bytecode - (uint64_t)o->bytes_data, OBJECT_SIZE, ncode);
-    image_put64(image, world.table, OBJECT_SIZE, size - ncode);
+        image_put64(image, world.bytecode - (uint64_t)o->bytes_data, o->object_size, ncode);
+    image_put64(image, world.table, o->object_size, size - ncode);
     image_put(image, world.table, o->bytes_data, bytes + ncode, size - ncode);
 }
 

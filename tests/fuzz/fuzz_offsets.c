@@ -11,6 +11,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static uint8_t blob[DEBUG_OFFSETS_SIZE];
+    const size_t managed = offsetof(struct offsets, managed_dict); /* before the object */
     struct offsets offsets;
     uint32_t version = 0;
     bool free_threaded = false;
@@ -28,8 +29,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (version >> 16 < 0x030d || version >> 16 > 0x030f)
         abort();
-#define X(field)                                       \
- if (offsets.field < -1 || offsets.field > STRUCT_MAX) \
+#define X(field)                                                           \
+ if ((offsets.field < -1 && offsetof(struct offsets, field) != managed) || \
+     offsets.field > STRUCT_MAX)                                           \
   abort();
     OFFSETS_FIELDS(X)
 #undef X

@@ -150,7 +150,7 @@ static void set_process(struct process *process, struct lwp *lwps)
     if (target->runtime.version < 0x030e0000)
         (void)asyncio_find(&target->memory, &none, &target->runtime, &process->asyncio);
     else
-        (void)asyncio_parse_debug((const uint8_t *)image->head.asyncio, &process->asyncio);
+        (void)asyncio_parse_debug((const uint8_t *)image->head.asyncio, 16, &process->asyncio);
     set_threads(&process->lwps, lwps);
     expect(view_new(&target->memory, &target->view) == 0 && code_cache_new(&target->codes) == 0);
 }

@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     world.image.data = world.bytes;
     world.memory.image = &world.image;
     if (choice & 4 && size >= ASYNCIO_DEBUG_SIZE) {
-        (void)asyncio_parse_debug(data, &world.asyncio);
+        (void)asyncio_parse_debug(data, 16, &world.asyncio);
         data += ASYNCIO_DEBUG_SIZE;
         size -= ASYNCIO_DEBUG_SIZE;
     }

@@ -7,7 +7,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/image.h"
 
-#define VERSIONS 7
+#define VERSIONS 7 /* 3.9 to 3.15 ... */
+#define BUILDS 10  /* ... and free-threaded ones, from 3.13 on */
 #define ROOTS_MAX 40
 #define RECORD 6
 #define RECORDS_MAX 64
@@ -20,7 +21,7 @@ struct world {
     uint64_t frame, code;
 };
 
-static struct world worlds[VERSIONS], world;
+static struct world worlds[BUILDS], world;
 
 static uint64_t add(struct world *w, uint64_t object) { return w->roots[w->n++] = object; }
 
@@ -28,7 +29,7 @@ static uint64_t make(struct world *w, const char *type, const uint64_t *fields, 
 {
     uint64_t object = image_object(&w->image, image_type(&w->image, type), 256);
     for (unsigned i = 0; i < n; i++)
-        image_put64(&w->image, object, 16 + 8 * (int)i, fields[i]);
+        image_put64(&w->image, object, w->image.offsets.object_size + 8 * (int)i, fields[i]);
     return add(w, object);
 }
 
@@ -40,13 +41,13 @@ static void make_instances(struct world *w, uint64_t one, uint64_t str, uint64_t
     uint64_t object = image_alloc(image, 512) + 64, values = object + 32;
     uint64_t keys[3] = {str, one, str};
 
-    image_put64(image, object, OBJECT_TYPE, class);
+    image_put64(image, object, image->offsets.object_type, class);
     image_put64(image, class, o->heaptype_cached_keys, image_keys(image, keys, keys, 3, false));
     if (o->version < 0x030d0000) {
         values = image_alloc(image, 256) + 64;
         image_put8(image, values, -2, 2);
         image_put8(image, values, -4, 1);
-        image_put64(image, object, o->version < 0x030c0000 ? -32 : -24,
+        image_put64(image, object, o->version < 0x030c0000 ? -32 : o->managed_dict,
                     o->version < 0x030c0000 ? values : values - 1);
     } else {
         image_put64(image, values, 0, 0x01000203); /* capacity, size, embedded, valid */
@@ -57,13 +58,13 @@ static void make_instances(struct world *w, uint64_t one, uint64_t str, uint64_t
 
     class = image_class(image, "S", 0);
     object = image_object(image, class, 128);
-    image_put64(image, class, OBJECT_SIZE, 1);
+    image_put64(image, class, image->offsets.object_size, 1);
     image_put64(image, class, o->type_dictoffset, 24);
     image_put64(image, class, 1024, image_cstring(image, "slot"));
     image_put64(image, class, 1032, 16);
     image_put64(image, class, 1040, 16);
-    image_put64(image, object, 16, one);
-    image_put64(image, object, 24, dict);
+    image_put64(image, object, o->object_size, one);
+    image_put64(image, object, o->object_size + 8, dict);
     add(w, class);
     add(w, object);
 
@@ -127,10 +128,10 @@ static void make_generator(struct world *w, uint64_t str)
     image_put64(image, frame, o->frame_code, w->code);
 }
 
-static void world_init(struct world *w, uint32_t version)
+static void world_init(struct world *w, uint32_t version, bool free_threaded)
 {
     struct image *image = &w->image;
-    image_init(image, version);
+    image_init_build(image, version, free_threaded);
     const struct offsets *o = &image->offsets;
 
     uint64_t one = add(w, image_int(image, (uint32_t[]){1, 2, 3}, 3, true));
@@ -258,9 +259,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (!size)
         return 0;
-    struct world *clean = &worlds[data[0] % VERSIONS];
-    if (!clean->n)
-        world_init(clean, 0x03090000 + ((uint32_t)(data[0] % VERSIONS) << 16));
+    uint32_t build = data[0] % BUILDS;
+    struct world *clean = &worlds[build];
+    if (!clean->n && build < VERSIONS)
+        world_init(clean, 0x03090000 + (build << 16), false);
+    else if (!clean->n)
+        world_init(clean, 0x030d0000 + ((build - VERSIONS) << 16), true);
     memcpy(world.image.data, clean->image.data, clean->image.used);
     world.image.used = clean->image.used;
     world.image.offsets = clean->image.offsets;

@@ -81,7 +81,7 @@ static void find_asyncio(struct process *process, uint64_t *words)
     if (asyncio_find(&target->memory, &target->maps, &target->runtime, &process->asyncio) < 0)
         process->asyncio.known = false;
     for (size_t i = 0; i < npieces; i++)
-        if (pieces[i].size == ASYNCIO_DEBUG_SIZE && asyncio_parse_debug(copies[i], &said) == 0)
+        if (pieces[i].size == ASYNCIO_DEBUG_SIZE && asyncio_parse_debug(copies[i], 16, &said) == 0)
             memcpy(words, copies[i], ASYNCIO_DEBUG_SIZE);
     while (npieces) /* what else was read is of no use */
         free(copies[--npieces]);

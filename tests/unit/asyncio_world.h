@@ -99,7 +99,9 @@ static inline uint64_t world_str(struct world *w, const char *s)
     uint64_t object = world_object(w, w->str_type, (uint32_t)(o->unicode_ascii_size + (int)n + 1));
 
     world_put(w, object + (uint32_t)o->unicode_length, n);
-    world_put32(w, object + (uint32_t)o->unicode_state, 1 << 2 | 1 << 5 | 1 << 6);
+    world_put32(w, object + (uint32_t)o->unicode_state,
+                1u << o->unicode_kind_bit | 1u << o->unicode_compact_bit |
+                    1u << o->unicode_ascii_bit);
     memcpy(world_at(w, object + (uint32_t)o->unicode_ascii_size), s, n);
     return object;
 }
@@ -294,7 +296,7 @@ static inline void world_make(struct world *w, uint32_t version)
     if (version >= 0x030e0000) {
         const uint64_t words[13] = {168,   136,  96,   108, 109, 128, 152,
                                     12288, 4096, 1024, 864, 872, 880};
-        if (asyncio_parse_debug((const uint8_t *)words, &w->asyncio) < 0)
+        if (asyncio_parse_debug((const uint8_t *)words, 16, &w->asyncio) < 0)
             abort();
     } else if (asyncio_find(&w->memory, &(struct maps){0}, &w->runtime, &w->asyncio) < 0) {
         abort();

@@ -102,7 +102,7 @@ static inline uint64_t image_object(struct image *image, uint64_t type, size_t s
 {
     uint64_t addr = image_alloc(image, size + 64);
     image_put64(image, addr, 0, 1);
-    image_put64(image, addr, OBJECT_TYPE, type);
+    image_put64(image, addr, image->offsets.object_type, type);
     return addr;
 }
 
@@ -110,7 +110,7 @@ static inline uint64_t image_tuple(struct image *image, const uint64_t *items, s
 {
     int32_t at = image->offsets.tuple_items;
     uint64_t tuple = image_object(image, image_type(image, "tuple"), (size_t)at + 8 * n);
-    image_put64(image, tuple, OBJECT_SIZE, n);
+    image_put64(image, tuple, image->offsets.object_size, n);
     for (size_t i = 0; i < n; i++)
         image_put64(image, tuple, at + 8 * (int64_t)i, items[i]);
     return tuple;
@@ -123,7 +123,9 @@ static inline uint64_t image_str(struct image *image, const char *ascii)
     uint64_t type = image_type(image, "str");
     uint64_t str = image_object(image, type, (size_t)o->unicode_ascii_size + n + 1);
     image_put64(image, str, o->unicode_length, n);
-    image_put8(image, str, o->unicode_state, 1 << 2 | 1 << 5 | 1 << 6);
+    const uint32_t state = 1u << o->unicode_kind_bit | 1u << o->unicode_compact_bit |
+                           1u << o->unicode_ascii_bit;
+    image_put(image, str, o->unicode_state, &state, sizeof state);
     image_put(image, str, o->unicode_ascii_size, ascii, n + 1);
     return str;
 }
@@ -136,7 +138,7 @@ static inline uint64_t image_int(struct image *image, const uint32_t *limbs, siz
     uint64_t type = image_type(image, "int");
     uint64_t object = image_object(image, type, (size_t)o->long_digits + 4 * n);
     if (o->long_tag < 0)
-        image_put64(image, object, OBJECT_SIZE, negative ? -n : n);
+        image_put64(image, object, image->offsets.object_size, negative ? -n : n);
     else
         image_put64(image, object, o->long_tag, n << 3 | (n ? negative ? 2 : 0 : 1));
     image_put(image, object, o->long_digits, limbs, 4 * n);
@@ -152,7 +154,7 @@ static inline void image_init_type(struct image *image, uint64_t type, const cha
     const struct offsets *o = &image->offsets;
     uint64_t bases[2] = {type, image->object_type};
 
-    image_put64(image, type, OBJECT_TYPE, image->types[0]);
+    image_put64(image, type, image->offsets.object_type, image->types[0]);
     image_put64(image, type, o->type_name, image_cstring(image, name));
     image_put64(image, type, o->type_flags, flags);
     image_put64(image, type, o->type_basicsize, flags & TPFLAGS_TYPE_SUBCLASS ? 1024 : 32);
@@ -160,10 +162,10 @@ static inline void image_init_type(struct image *image, uint64_t type, const cha
                 image_tuple(image, bases, type == image->object_type ? 1 : 2));
 }
 
-static inline void image_init(struct image *image, uint32_t version)
+static inline void image_init_build(struct image *image, uint32_t version, bool free_threaded)
 {
     memset(image, 0, sizeof *image);
-    if (!offsets_for_version(version, &image->offsets))
+    if (!offsets_for_build(version, free_threaded, &image->offsets))
         abort();
     image->memory_image = (struct memory_image){IMAGE_BASE, image->data, IMAGE_SIZE};
     image->memory.image = &image->memory_image;
@@ -172,6 +174,11 @@ static inline void image_init(struct image *image, uint32_t version)
     image->object_type = image->types[1];
     for (size_t i = 0; i < IMAGE_TYPES; i++)
         image_init_type(image, image->types[i], image_types[i].name, image_types[i].flags);
+}
+
+static inline void image_init(struct image *image, uint32_t version)
+{
+    image_init_build(image, version, false);
 }
 
 /* A table of keys with n entries; general ones have hashes. keys and values may hold 0. */

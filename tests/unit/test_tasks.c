@@ -188,7 +188,7 @@ static void test_debug_section(void)
                                226240, 10856, 1104, 1024, 1032, 1048};
     struct asyncio asyncio;
 
-    CHECK_INT(asyncio_parse_debug((const uint8_t *)good, &asyncio), 0);
+    CHECK_INT(asyncio_parse_debug((const uint8_t *)good, 16, &asyncio), 0);
     CHECK_INT(asyncio.waiter, 120);
     CHECK_INT(asyncio.state, 104);
     CHECK_INT(asyncio.interp_tasks, 10856);
@@ -196,9 +196,9 @@ static void test_debug_section(void)
         uint64_t bad[13];
         memcpy(bad, good, sizeof bad);
         bad[i] = UINT64_MAX - 4;
-        CHECK_INT(asyncio_parse_debug((const uint8_t *)bad, &asyncio), -EINVAL);
+        CHECK_INT(asyncio_parse_debug((const uint8_t *)bad, 16, &asyncio), -EINVAL);
         bad[i] = 8;
-        CHECK_INT(asyncio_parse_debug((const uint8_t *)bad, &asyncio), -EINVAL);
+        CHECK_INT(asyncio_parse_debug((const uint8_t *)bad, 16, &asyncio), -EINVAL);
     }
 }
 

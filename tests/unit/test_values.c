@@ -11,8 +11,12 @@
 static struct image image;
 static struct view *view;
 
-static const uint32_t versions[] = {0x03080000, 0x03090000, 0x030a0000, 0x030b0000,
-                                    0x030c0000, 0x030d0000, 0x030e0000, 0x030f0000};
+static const struct {
+    uint32_t version;
+    bool free_threaded;
+} builds[] = {{0x03080000, false}, {0x03090000, false}, {0x030a0000, false}, {0x030b0000, false},
+              {0x030c0000, false}, {0x030d0000, false}, {0x030d0000, true},  {0x030e0000, false},
+              {0x030e0000, true},  {0x030f0000, false}, {0x030f0000, true}};
 
 static void shows(uint64_t object, const char *want)
 {
@@ -33,7 +37,7 @@ static void shows_unreadable(uint64_t object)
 static uint64_t make_list(uint64_t items, uint64_t n)
 {
     uint64_t list = image_object(&image, image_type(&image, "list"), 40);
-    image_put64(&image, list, OBJECT_SIZE, n);
+    image_put64(&image, list, image.offsets.object_size, n);
     image_put64(&image, list, image.offsets.list_items, items);
     return list;
 }
@@ -57,7 +61,8 @@ static void test_numbers(void)
 
     /* a size that no memory has */
     uint64_t huge = image_int(&image, limbs, 1, false);
-    image_put64(&image, huge, image.offsets.long_tag < 0 ? OBJECT_SIZE : image.offsets.long_tag,
+    image_put64(&image, huge,
+                image.offsets.long_tag < 0 ? image.offsets.object_size : image.offsets.long_tag,
                 1ull << 62);
     shows_unreadable(huge);
 }
@@ -79,9 +84,11 @@ static void test_strings(void)
     text_deinit(&t);
 
     uint64_t wild = image_str(&image, "x");
-    image_put8(&image, wild, o->unicode_state, 7 << 2 | 1 << 5); /* no such kind */
+    uint32_t state = 7u << o->unicode_kind_bit | 1u << o->unicode_compact_bit; /* no such kind */
+    image_put(&image, wild, o->unicode_state, &state, sizeof state);
     shows_unreadable(wild);
-    image_put8(&image, wild, o->unicode_state, 4 << 2); /* elsewhere, at no address */
+    state = 4u << o->unicode_kind_bit; /* elsewhere, at no address */
+    image_put(&image, wild, o->unicode_state, &state, sizeof state);
     image_put64(&image, wild, o->unicode_data, 0x10);
     shows_unreadable(wild);
 }
@@ -219,12 +226,13 @@ static void test_instances(void)
     shows(object, want);
 
     /* __slots__ = "x", "y", both bound */
-    image_put64(&image, slots, OBJECT_SIZE, 2);
+    image_put64(&image, slots, image.offsets.object_size, 2);
     for (int i = 0; i < 2; i++) {
         image_put64(&image, members, 40 * i, image_cstring(&image, i ? "y" : "x"));
+        const uint64_t at = (uint64_t)o->object_size + 8 * (uint64_t)i;
         image_put64(&image, members, 40 * i + 8, 16);
-        image_put64(&image, members, 40 * i + 16, 16 + 8 * (uint64_t)i);
-        image_put64(&image, object, 16 + 8 * i, image_int(&image, (uint32_t[]){5}, 1, i));
+        image_put64(&image, members, 40 * i + 16, at);
+        image_put64(&image, object, (int64_t)at, image_int(&image, (uint32_t[]){5}, 1, i));
     }
     snprintf(want, sizeof want, "<m.S object at 0x%lx> {x=5, y=-5}", object);
     shows(object, want);
@@ -236,11 +244,11 @@ static void test_instances(void)
 
     /* a class that is its own base, and one with a metaclass that isn't one */
     uint64_t mro = image_tuple(&image, (uint64_t[]){slots, slots}, 2);
-    image_put64(&image, mro, OBJECT_SIZE, UINT64_MAX);
+    image_put64(&image, mro, image.offsets.object_size, UINT64_MAX);
     image_put64(&image, slots, o->type_mro, mro);
     snprintf(want, sizeof want, "<m.S object at 0x%lx> {<unreadable>}", object);
     shows(object, want);
-    image_put64(&image, slots, OBJECT_TYPE, object);
+    image_put64(&image, slots, image.offsets.object_type, object);
     shows_unreadable(object);
 }
 
@@ -253,7 +261,7 @@ static void test_managed_dict(void)
     uint64_t class = image_class(&image, "C", TPFLAGS_MANAGED_DICT | TPFLAGS_INLINE_VALUES);
     uint64_t room = image_alloc(&image, 256), object = room + 64, values;
 
-    image_put64(&image, object, OBJECT_TYPE, class);
+    image_put64(&image, object, image.offsets.object_type, class);
     image_put64(&image, class, o->heaptype_cached_keys, image_keys(&image, keys, NULL, 3, false));
     if (o->version < 0x030b0000)
         return;
@@ -262,7 +270,7 @@ static void test_managed_dict(void)
         if (o->version < 0x030c0000)
             image_put64(&image, object, -32, values);
         else
-            image_put64(&image, object, -24, values - 1);
+            image_put64(&image, object, o->managed_dict, values - 1);
     } else { /* inside of the object, behind tp_basicsize */
         values = object + 32;
         image_put8(&image, values, 0, 3);
@@ -276,7 +284,7 @@ static void test_managed_dict(void)
     shows(object, want);
 
     uint64_t table = image_keys(&image, keys, keys, 1, true);
-    image_put64(&image, object, -24, image_dict(&image, table, 0, 1));
+    image_put64(&image, object, o->managed_dict, image_dict(&image, table, 0, 1));
     snprintf(want, sizeof want, "<m.C object at 0x%lx> {a='a'}", object);
     shows(object, want);
 }
@@ -358,8 +366,8 @@ static void test_limits(void)
 
 int main(void)
 {
-    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
-        image_init(&image, versions[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(builds); i++) {
+        image_init_build(&image, builds[i].version, builds[i].free_threaded);
         CHECK_INT(view_new(&image.memory, &view), 0);
         test_numbers();
         test_strings();

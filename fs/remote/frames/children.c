@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROXY_MAPPING 16 /* Objects/descrobject.c mappingproxyobject */
+#define PROXY_MAPPING 0 /* Objects/descrobject.c mappingproxyobject */
 
 /* One walk over what one value holds. */
 struct walk {
@@ -58,7 +58,7 @@ static bool is_literal(const struct walk *w, uint64_t key)
         return str_read(w->of->view, w->of->offsets, key, &str) == 0 &&
                str.length <= VALUE_STRING_MAX;
     case OBJECT_BYTES:
-        return object_field(w->of->view, key, OBJECT_SIZE, &size) && size <= VALUE_STRING_MAX;
+        return object_size(w->of->view, w->of->offsets, key, &size) && size <= VALUE_STRING_MAX;
     default: return false;
     }
 }
@@ -212,7 +212,7 @@ static int take_mapping(struct walk *w, uint64_t proxy)
 {
     uint64_t mapping;
 
-    if (!object_field(w->of->view, proxy, PROXY_MAPPING, &mapping))
+    if (!object_field(w->of->view, proxy, w->of->offsets->object_size + PROXY_MAPPING, &mapping))
         return -EFAULT;
     return dict_iterate(w->of->view, w->of->offsets, mapping, take_entry, w, NULL);
 }
@@ -296,7 +296,7 @@ static bool from_the_end(const struct walk *w, uint64_t object, char word[CHILD_
     if (*word != '-' || !object || !read_number(word + 1, &back) ||
         object_classify(w->of->view, w->of->offsets, object, &class) < 0 ||
         (class.kind != OBJECT_LIST && class.kind != OBJECT_TUPLE) ||
-        !object_field(w->of->view, object, OBJECT_SIZE, &size) || back > size || !back)
+        !object_size(w->of->view, w->of->offsets, object, &size) || back > size || !back)
         return false;
     snprintf(word, CHILD_PATH_MAX, "%lu", size - back);
     return true;

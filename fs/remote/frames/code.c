@@ -81,7 +81,7 @@ static struct code_key key_of(const struct offsets *o, const uint8_t *head)
     struct code_key key; /* compared as bytes: no padding, see the assertion */
 
     _Static_assert(sizeof key == 5 * 8 + 2 * 4, "padding in struct code_key");
-    key.type = load64(head + 8);
+    key.type = load64(head + o->object_type);
     key.filename = load64(head + o->code_filename);
     key.name = load64(head + (o->code_qualname >= 0 ? o->code_qualname : o->code_name));
     key.linetable = load64(head + o->code_linetable);
@@ -131,8 +131,10 @@ struct code *code_cache_find(struct code_cache *cache, const struct offsets *off
     code->no_handlers = code->no_lock_calls = false;
     code->key = key;
     code->first_traceable = 0;
-    if (offsets->code_adaptive >= 16) /* _co_firsttraceable; co_extra; co_code_adaptive */
-        code->first_traceable = (int32_t)(load32(head + offsets->code_adaptive - 16) * 2);
+    /* _co_firsttraceable; co_extra; co_tlbc, if there is one; co_code_adaptive */
+    int32_t behind = offsets->code_tlbc >= 0 ? offsets->code_tlbc : offsets->code_adaptive;
+    if (behind >= 16)
+        code->first_traceable = (int32_t)(load32(head + behind - 16) * 2);
     return code;
 }
 

@@ -40,7 +40,7 @@ bool exception_table_read(struct view *view, const struct offsets *o, uint64_t c
     uint64_t bytes, size;
 
     if (!object_field(view, code, o->code_exceptiontable, &bytes) || !bytes ||
-        !object_field(view, bytes, OBJECT_SIZE, &size) || size > TABLE_BYTES_MAX)
+        !object_size(view, o, bytes, &size) || size > TABLE_BYTES_MAX)
         return false;
     if (size) {
         found.p = view_read(view, bytes + (uint32_t)o->bytes_data, (uint32_t)size);

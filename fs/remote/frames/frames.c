@@ -50,6 +50,8 @@ static void parse_new(const struct offsets *o, const uint8_t *p, uint32_t versio
     if (version >= 0x030e0000)
         f->code &= ~3ull; /* a tagged reference: Include/internal/pycore_stackref.h */
     f->lasti = (int32_t)(load64(p + o->frame_instr) - f->code - (uint64_t)o->code_adaptive);
+    if (o->frame_tlbc_index >= 0)
+        f->copy = load32(p + o->frame_tlbc_index);
 }
 
 /* Takes one frame at s->next, whose bytes are p, and moves on. 3.12 on: a frame that the C stack
@@ -219,11 +221,13 @@ static int advance(struct walk *walk, struct stack *s, struct view *view, const 
     return r;
 }
 
-static int follow_all(struct walk *walk, struct view *view, const struct runtime *rt)
+/* Of the stacks from..end-1, as what follows. */
+static int follow_all(struct walk *walk, size_t from, size_t end, struct view *view,
+                      const struct runtime *rt)
 {
     for (bool more = true; more;) {
         more = false;
-        for (size_t i = 0; i < walk->n; i++) {
+        for (size_t i = from; i < end; i++) {
             struct stack *s = &walk->stacks[i];
             if (s->phase == PHASES)
                 continue;
@@ -264,24 +268,37 @@ static void hide_unentered(struct stack *s)
     s->n = to;
 }
 
+/* Where bytecode has copies: whether the instruction found lies within it (co_code is as many
+ * instructions as ob_size says, of two bytes each). */
+static bool is_within(const struct offsets *o, const struct raw_frame *f, const uint8_t *head)
+{
+    return o->frame_tlbc_index < 0 ||
+           (f->lasti >= 0 && (uint64_t)f->lasti < 2 * load64(head + o->object_size));
+}
+
 static int find_codes(struct stack *s, struct view *view, const struct runtime *rt,
                       struct code_cache *codes)
 {
-    uint32_t size = code_head_size(&rt->offsets) - 8;
+    const uint32_t type = (uint32_t)rt->offsets.object_type;
+    uint32_t size = code_head_size(&rt->offsets) - type;
     const uint8_t *p;
 
     for (size_t i = 0; i < s->n; i++) {
         struct raw_frame *f = &s->frames[i];
-        if (i && f->code == f[-1].code) {
+        if (f->copy)
+            continue;
+        if (i && f->code == f[-1].code && f[-1].info && rt->offsets.frame_tlbc_index < 0) {
             f->info = f[-1].info;
             continue;
         }
-        if (view_get_fixed(view, f->code + 8, size, &p) < 0 ||
+        if (view_get_fixed(view, f->code + type, size, &p) < 0 ||
             (rt->code_type && load64(p) != rt->code_type))
             continue;
-        f->info = code_cache_find(codes, &rt->offsets, f->code, p - 8);
+        f->info = code_cache_find(codes, &rt->offsets, f->code, p - type);
         if (!f->info)
             return -ENOMEM;
+        if (!is_within(&rt->offsets, f, p - type)) /* the copies were being replaced */
+            f->info = NULL;
     }
     if (s->n)
         s->frames[0].jit = s->jit; /* a call out of it, and a return, say where it is */
@@ -290,25 +307,69 @@ static int find_codes(struct stack *s, struct view *view, const struct runtime *
     return 0;
 }
 
+/* One round over the frames that run a copy of their code. -EAGAIN: more is queued. */
+static int find_copies(struct stack *s, struct view *view, const struct offsets *o)
+{
+    uint64_t copy = 0;
+    bool more = false;
+
+    for (size_t i = 0; i < s->n; i++) {
+        struct raw_frame *f = &s->frames[i];
+        int r = f->copy ? code_copy(view, o, f->code, f->copy, &copy) : -ENOENT;
+        if (r == -ENOMEM)
+            return r;
+        more |= r == -EAGAIN;
+        if (r < 0) /* if it isn't readable: how far the code is isn't known (find_codes()) */
+            continue;
+        copy -= f->code + (uint64_t)o->code_adaptive; /* how far from the code's own */
+        f->lasti = (int32_t)((uint32_t)f->lasti - (uint32_t)copy);
+        f->copy = 0;
+    }
+    return more ? -EAGAIN : 0;
+}
+
+static int resolve_copies(struct walk *walk, size_t from, size_t end, struct view *view,
+                          const struct offsets *o)
+{
+    if (o->frame_tlbc_index < 0)
+        return 0;
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = from; i < end; i++) {
+            int r = find_copies(&walk->stacks[i], view, o);
+            if (r == -ENOMEM)
+                return r;
+            more |= r == -EAGAIN;
+        }
+        int r = view_fill(view);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 /* Copies the heads of all code objects, without the reference count, which changes all the time
  * and says nothing, and looks them up. */
-static int resolve(struct walk *walk, struct view *view, const struct runtime *rt,
-                   struct code_cache *codes)
+static int resolve(struct walk *walk, size_t from, size_t end, struct view *view,
+                   const struct runtime *rt, struct code_cache *codes)
 {
-    uint32_t size = code_head_size(&rt->offsets) - 8;
+    const uint32_t type = (uint32_t)rt->offsets.object_type;
+    uint32_t size = code_head_size(&rt->offsets) - type;
     const uint8_t *ignored;
 
-    for (size_t i = 0; i < walk->n; i++)
+    for (size_t i = from; i < end; i++)
         for (size_t k = 0; k < walk->stacks[i].n; k++) {
             uint64_t code = walk->stacks[i].frames[k].code;
             if (k && code == walk->stacks[i].frames[k - 1].code)
                 continue;
-            int r = view_get_fixed(view, code + 8, size, &ignored);
+            int r = view_get_fixed(view, code + type, size, &ignored);
             if (r == -ENOMEM)
                 return r;
         }
     int r = view_fill(view);
-    for (size_t i = 0; i < walk->n && r == 0; i++)
+    if (r == 0)
+        r = resolve_copies(walk, from, end, view, &rt->offsets);
+    for (size_t i = from; i < end && r == 0; i++)
         r = find_codes(&walk->stacks[i], view, rt, codes);
     return r;
 }
@@ -316,13 +377,25 @@ static int resolve(struct walk *walk, struct view *view, const struct runtime *r
 int walk_run(struct walk *walk, struct view *view, const struct runtime *runtime,
              struct code_cache *codes)
 {
-    walk->n = walk->ngils = walk->interpreters = walk->frames = 0;
+    walk->n = walk->ngils = walk->interpreters = walk->without_gil = walk->frames = 0;
     walk->cut = false;
     int r = thread_list_read(walk, view, runtime);
     if (r == 0)
-        r = follow_all(walk, view, runtime);
+        r = follow_all(walk, 0, walk->n, view, runtime);
     if (r == 0)
-        r = resolve(walk, view, runtime, codes);
+        r = resolve(walk, 0, walk->n, view, runtime, codes);
+    return r;
+}
+
+int walk_again(struct walk *walk, size_t i, struct view *view, const struct runtime *runtime,
+               struct code_cache *codes)
+{
+    walk->frames -= walk->stacks[i].n;
+    int r = thread_list_again(walk, &walk->stacks[i], view, runtime);
+    if (r == 0)
+        r = follow_all(walk, i, i + 1, view, runtime);
+    if (r == 0)
+        r = resolve(walk, i, i + 1, view, runtime, codes);
     return r;
 }
 

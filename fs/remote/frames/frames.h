@@ -22,6 +22,7 @@ struct raw_frame {
     uint64_t addr; /* PyFrameObject (up to 3.10) or _PyInterpreterFrame */
     uint64_t code; /* PyCodeObject */
     int32_t lasti; /* byte offset of the current instruction in the bytecode */
+    uint32_t copy; /* which of the bytecode's copies it is in (code_copy()), until that is found */
     bool of_generator;
     bool jit; /* 3.15 on: machine code of the JIT runs it, which doesn't say where it is. Then lasti
                  is where that was entered, or could last be left */
@@ -56,9 +57,10 @@ struct stack {
     enum stack_end end;
     bool torn;              /* inner frames are missing: remote/moment/moment.c */
     bool handles_exception; /* an except or finally block of it runs, or it raises */
+    bool no_gil;            /* it runs Python whenever it wants: its interpreter's GIL is off */
     bool interp_collects;   /* its interpreter collects garbage, in this thread or another */
     uint64_t gc_frame;      /* 3.15 on: the frame that the collection began in; else 0 */
-    bool jit;               /* 3.15 on: it holds the GIL, and machine code of the JIT runs */
+    bool jit; /* 3.15 on: it holds the GIL, if there is one, and machine code of the JIT runs */
 
     /* the walk's own */
     int phase;
@@ -78,11 +80,12 @@ struct gil {
 struct walk {
     struct stack *stacks;
     size_t n, alloc;
-    struct gil *gils; /* distinct ones */
+    struct gil *gils; /* distinct ones, and on */
     size_t ngils, gils_alloc;
     size_t interpreters, frames;
-    bool cut;     /* a limit was reached on interpreters or threads */
-    size_t depth; /* set by the caller: so many frames of each stack will do; 0: all */
+    size_t without_gil; /* of the interpreters: free-threaded ones, unless their GIL is on now */
+    bool cut;           /* a limit was reached on interpreters or threads */
+    size_t depth;       /* set by the caller: so many frames of each stack will do; 0: all */
 };
 
 /* Walks everything and looks up code objects (those never seen are CODE_NEW and loaded with
@@ -91,9 +94,13 @@ struct walk {
  * broken); -ESRCH, -EPERM, -ENOMEM. */
 int walk_run(struct walk *walk, struct view *view, const struct runtime *runtime,
              struct code_cache *codes);
+/* Reads stack i of the last walk once more, as it is now, through a view that has nothing of it. 0;
+ * -EAGAIN: its thread state is gone; -ESRCH, -EPERM, -ENOMEM. */
+int walk_again(struct walk *walk, size_t i, struct view *view, const struct runtime *runtime,
+               struct code_cache *codes);
 void walk_deinit(struct walk *walk);
 
-/* Reads the GILs of the last walk again, directly. -EAGAIN: one is gone, as after an exec;
+/* Reads the GILs of the last walk again, directly. -EAGAIN: one is gone, as after an exec, or off;
  * -ESRCH, -EPERM. */
 int walk_read_gils(const struct walk *walk, const struct memory *memory,
                    const struct runtime *runtime, struct gil *out);

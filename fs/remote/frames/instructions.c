@@ -34,13 +34,12 @@ static bool find_bytes(struct view *view, const struct offsets *o, uint64_t code
 {
     if (o->code_adaptive >= 0) {
         *addr = code + (uint32_t)o->code_adaptive;
-        if (!object_field(view, code, OBJECT_SIZE, size))
+        if (!object_size(view, o, code, size))
             return false;
         *size = *size > BYTECODE_MAX ? *size : *size * 2;
         return true;
     }
-    if (!object_field(view, code, o->code_bytecode, addr) ||
-        !object_field(view, *addr, OBJECT_SIZE, size))
+    if (!object_field(view, code, o->code_bytecode, addr) || !object_size(view, o, *addr, size))
         return false;
     *addr += (uint32_t)o->bytes_data;
     return true;

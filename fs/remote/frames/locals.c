@@ -50,7 +50,7 @@ static void prefetch_slots(const struct locals_walk *walk, const uint8_t *slots,
         size_t k = 0;
         for (; k < sizeof objects / sizeof *objects && i < n; i++)
             objects[k++] = stackref_object(walk->offsets, load64(slots + 8 * i));
-        objects_prefetch(walk->view, objects, k);
+        objects_prefetch(walk->view, walk->offsets, objects, k);
     }
 }
 
@@ -146,8 +146,8 @@ struct batch {
 
 static int visit_batch(struct batch *batch)
 {
-    objects_prefetch(batch->walk->view, batch->names, batch->n);
-    objects_prefetch(batch->walk->view, batch->values, batch->n);
+    objects_prefetch(batch->walk->view, batch->walk->offsets, batch->names, batch->n);
+    objects_prefetch(batch->walk->view, batch->walk->offsets, batch->values, batch->n);
     for (unsigned i = 0; i < batch->n; i++) {
         struct local local = {.name = batch->names[i], .reference = batch->values[i]};
         batch->seen++;

@@ -195,8 +195,8 @@ static int read_table(struct view *view, const struct offsets *offsets, uint64_t
         }
     }
     if (r == 0) {
-        objects_prefetch(view, list.idents, list.n);
-        objects_prefetch(view, list.threads, list.n);
+        objects_prefetch(view, offsets, list.idents, list.n);
+        objects_prefetch(view, offsets, list.threads, list.n);
         for (size_t i = 0; i < list.n; i++)
             add_thread(view, offsets, list.idents[i], list.threads[i], table);
         if (table->n)

@@ -45,6 +45,7 @@ static int read_now(struct view *view, uint64_t addr, uint32_t size, const uint8
     return r == -EFAULT || r == -E2BIG ? -EAGAIN : r;
 }
 
+/* Notes the GIL of an interpreter, if it has one and that is on. */
 static int add_gil(struct walk *walk, struct view *view, const struct runtime *rt, uint64_t interp)
 {
     const struct offsets *o = &rt->offsets;
@@ -62,6 +63,15 @@ static int add_gil(struct walk *walk, struct view *view, const struct runtime *r
     for (size_t i = 0; i < walk->ngils; i++)
         if (walk->gils[i].addr == addr)
             return 0;
+    if (o->gil_enabled >= 0) {
+        int r = read_now(view, addr + (uint64_t)o->gil_enabled, 4, &p);
+        if (r < 0)
+            return r;
+        if (!load32(p)) {
+            walk->without_gil++;
+            return 0;
+        }
+    }
     if (ARRAY_GROW(walk->gils, walk->gils_alloc, walk->ngils + 1) < 0)
         return -ENOMEM;
     int r = read_now(view, addr + (uint64_t)o->gil_last_holder,
@@ -85,13 +95,7 @@ static struct stack *add_stack(struct walk *walk)
 {
     if (ARRAY_GROW(walk->stacks, walk->alloc, walk->n + 1) < 0)
         return NULL;
-    struct stack *s = &walk->stacks[walk->n++];
-    s->n = s->nanchors = 0;
-    s->phase = 0;
-    s->followed = 0;
-    s->end = STACK_COMPLETE;
-    s->torn = false;
-    return s;
+    return &walk->stacks[walk->n++];
 }
 
 /* How much to copy of the newest chunk of a data stack: what is in use, and a bit more on the same
@@ -105,19 +109,6 @@ static uint32_t chunk_used(uint64_t chunk, uint64_t top)
     uint64_t page_end = ((top + 4095) & ~4095ull) - chunk;
     used = (used + 511) & ~511ull;
     return (uint32_t)(used < page_end ? used : page_end);
-}
-
-/* Whether machine code of the JIT runs in a thread: who lets go of the GIL has left it, or has said
- * where it is (PyThreadState.current_executor, Include/cpython/pystate.h). */
-static bool runs_jit(const struct walk *walk, const struct offsets *o, uint64_t tstate,
-                     const uint8_t *p)
-{
-    if (o->tstate_executor < 0 || !load64(p + o->tstate_executor))
-        return false;
-    for (size_t i = 0; i < walk->ngils; i++)
-        if (walk->gils[i].locked && walk->gils[i].holder == tstate)
-            return true;
-    return false;
 }
 
 /* What an interpreter's collector says. */
@@ -140,8 +131,44 @@ static struct collector read_collector(struct view *view, const struct offsets *
     return collector;
 }
 
+/* Whether machine code of the JIT runs in a thread: who lets go of the GIL has left it, or has said
+ * where it is (PyThreadState.current_executor, Include/cpython/pystate.h). */
+static bool runs_jit(const struct walk *walk, const struct offsets *o, const struct stack *s,
+                     const uint8_t *p)
+{
+    if (o->tstate_executor < 0 || !load64(p + o->tstate_executor))
+        return false;
+    for (size_t i = 0; i < walk->ngils; i++)
+        if (walk->gils[i].locked && walk->gils[i].holder == s->tstate)
+            return true;
+    return s->no_gil; /* then it isn't known, and its line need not be right */
+}
+
+/* What a stack begins with, from the bytes of its thread state. */
+static void begin_stack(const struct walk *walk, struct stack *s, const struct offsets *o,
+                        const uint8_t *p)
+{
+    s->n = s->nanchors = 0;
+    s->phase = 0;
+    s->followed = 0;
+    s->end = STACK_COMPLETE;
+    s->torn = false;
+    s->thread_id = load64(p + o->tstate_thread_id);
+    s->native_id = o->tstate_native_thread_id >= 0 ? (pid_t)load64(p + o->tstate_native_thread_id)
+                                                   : 0;
+    s->next = o->tstate_frame >= 0 ? load64(p + o->tstate_frame) : 0;
+    s->cframe = o->tstate_cframe >= 0 ? load64(p + o->tstate_cframe) : 0;
+    s->entry = load64(p + walk_entry_offset(o));
+    s->chunk = o->tstate_datastack_chunk >= 0 ? load64(p + o->tstate_datastack_chunk) : 0;
+    s->handles_exception = load64(p + o->tstate_current_exception) != 0;
+    s->exc_item = load64(p + o->tstate_exc_info);
+    s->exc_followed = 0;
+    s->chunk_used = s->chunk ? chunk_used(s->chunk, load64(p + o->tstate_datastack_top)) : 0;
+    s->jit = runs_jit(walk, o, s, p);
+}
+
 static int add_threads(struct walk *walk, struct view *view, const struct runtime *rt,
-                       uint64_t interp, int64_t interp_id, uint64_t head)
+                       uint64_t interp, int64_t interp_id, uint64_t head, bool no_gil)
 {
     const struct collector collector = read_collector(view, &rt->offsets, interp);
     const struct offsets *o = &rt->offsets;
@@ -164,22 +191,27 @@ static int add_threads(struct walk *walk, struct view *view, const struct runtim
         s->tstate = tstate;
         s->interp = interp;
         s->interp_id = interp_id;
-        s->thread_id = load64(p + o->tstate_thread_id);
         s->tid = 0;
-        s->native_id =
-            o->tstate_native_thread_id >= 0 ? (pid_t)load64(p + o->tstate_native_thread_id) : 0;
-        s->next = o->tstate_frame >= 0 ? load64(p + o->tstate_frame) : 0;
-        s->cframe = o->tstate_cframe >= 0 ? load64(p + o->tstate_cframe) : 0;
-        s->entry = load64(p + walk_entry_offset(o));
-        s->chunk = o->tstate_datastack_chunk >= 0 ? load64(p + o->tstate_datastack_chunk) : 0;
-        s->handles_exception = load64(p + o->tstate_current_exception) != 0;
-        s->exc_item = load64(p + o->tstate_exc_info);
-        s->exc_followed = 0;
+        s->no_gil = no_gil;
         s->interp_collects = collector.collects;
         s->gc_frame = collector.frame;
-        s->jit = runs_jit(walk, o, tstate, p);
-        s->chunk_used = s->chunk ? chunk_used(s->chunk, load64(p + o->tstate_datastack_top)) : 0;
+        begin_stack(walk, s, o, p);
     }
+    return 0;
+}
+
+int thread_list_again(const struct walk *walk, struct stack *s, struct view *view,
+                      const struct runtime *rt)
+{
+    const struct offsets *o = &rt->offsets;
+    const uint8_t *p;
+
+    int r = read_now(view, s->tstate, tstate_size(o), &p);
+    if (r < 0)
+        return r;
+    if (load64(p + o->tstate_interp) != s->interp)
+        return -EAGAIN;
+    begin_stack(walk, s, o, p);
     return 0;
 }
 
@@ -207,10 +239,11 @@ int thread_list_read(struct walk *walk, struct view *view, const struct runtime 
         if (r < 0)
             return r;
         uint64_t next = load64(p + o->interp_next - low);
+        size_t without = walk->without_gil;
         r = add_gil(walk, view, rt, interp);
         if (r == 0)
             r = add_threads(walk, view, rt, interp, (int64_t)load64(p + o->interp_id - low),
-                            load64(p + o->interp_threads_head - low));
+                            load64(p + o->interp_threads_head - low), walk->without_gil > without);
         if (r < 0)
             return r;
         interp = next;
@@ -228,6 +261,11 @@ int walk_read_gils(const struct walk *walk, const struct memory *memory,
         uint32_t size = (uint32_t)(o->gil_locked - o->gil_last_holder) + 4;
         if (size > sizeof bytes)
             return -EAGAIN;
+        if (o->gil_enabled >= 0) {
+            int r = memory_read(memory, walk->gils[i].addr + (uint64_t)o->gil_enabled, bytes, 4);
+            if (r < 0 || !load32(bytes))
+                return r < 0 && r != -EFAULT ? r : -EAGAIN;
+        }
         int r = memory_read(memory, walk->gils[i].addr + (uint64_t)o->gil_last_holder, bytes, size);
         if (r < 0)
             return r == -EFAULT ? -EAGAIN : r;

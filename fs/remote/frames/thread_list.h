@@ -9,3 +9,6 @@
 /* Fills in walk's stacks, without frames, and GILs. 0; -EAGAIN: the lists made no sense; -ESRCH,
  * -EPERM, -ENOMEM. */
 int thread_list_read(struct walk *walk, struct view *view, const struct runtime *rt);
+/* Begins one of its stacks anew. Errors as above. */
+int thread_list_again(const struct walk *walk, struct stack *stack, struct view *view,
+                      const struct runtime *rt);

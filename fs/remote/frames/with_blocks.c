@@ -9,8 +9,8 @@
 
 /* ---- what is called at the end ---- */
 
-#define DESCRIPTOR_NAME 24 /* PyDescr_COMMON.d_name, a str */
-#define NAME_SIZE 16       /* longer than "__aexit__" */
+#define DESCRIPTOR_NAME 8 /* PyDescr_COMMON.d_name, a str */
+#define NAME_SIZE 16      /* longer than "__aexit__" */
 
 enum exit { EXIT_NONE, EXIT_SYNC, EXIT_ASYNC };
 
@@ -41,8 +41,9 @@ static enum exit exit_of_function(struct view *view, const struct offsets *o, ui
                        object_field(view, code, o->code_name, &name)
                    ? exit_of_str(view, o, name)
                    : EXIT_NONE;
-    return view_read64(view, function + DESCRIPTOR_NAME, &name) ? exit_of_str(view, o, name)
-                                                                : EXIT_NONE;
+    return object_field(view, function, o->object_size + DESCRIPTOR_NAME, &name)
+               ? exit_of_str(view, o, name)
+               : EXIT_NONE;
 }
 
 /* A method that is bound to its manager. */
@@ -56,8 +57,8 @@ static enum exit exit_of_bound(struct view *view, const struct offsets *o, uint6
     if (!object || object_classify(view, o, object, &class) < 0)
         return EXIT_NONE;
     if (class.kind == OBJECT_BUILTIN)
-        return view_read64(view, object + BUILTIN_SELF, manager) &&
-                       view_read64(view, object + BUILTIN_METHOD, &field) &&
+        return object_field(view, object, o->object_size + BUILTIN_SELF, manager) &&
+                       object_field(view, object, o->object_size + BUILTIN_METHOD, &field) &&
                        view_read64(view, field, &field) &&
                        cstring_read(view, field, name, sizeof name)
                    ? exit_of_name(name)
@@ -231,7 +232,7 @@ static bool has_handlers(struct view *view, const struct offsets *o, const struc
     if (frame->info && frame->info->no_handlers)
         return false;
     bool none = object_field(view, frame->code, o->code_exceptiontable, &table) &&
-                object_field(view, table, OBJECT_SIZE, &size) && !size;
+                object_size(view, o, table, &size) && !size;
     if (frame->info)
         frame->info->no_handlers = none;
     return !none;

@@ -75,7 +75,7 @@ static bool is_type(struct block_types *types, uint64_t addr)
     uint64_t of, flags;
 
     for (int i = 0; i < METATYPES_MAX; i++, addr = of) {
-        if (addr & 7 || !object_field(types->view, addr, OBJECT_TYPE, &of))
+        if (addr & 7 || !object_field(types->view, addr, types->offsets->object_type, &of))
             return false;
         if ((i || of == addr) &&
             (!object_field(types->view, addr, types->offsets->type_flags, &flags) ||
@@ -137,7 +137,7 @@ bool block_object(struct block_types *types, const uint8_t *block, uint32_t size
         uint32_t at = begin + before;
         if (at + 16 > size)
             return false;
-        uint64_t word = load64(block + at + OBJECT_TYPE);
+        uint64_t word = load64(block + at + types->offsets->object_type);
         if (word < 4096 || word & 7 || word >> 47 || !is_refcount(load64(block + at)))
             continue;
         uint32_t type = find(types, word);

@@ -201,7 +201,7 @@ static int place_words_in(struct finding *finding, const struct pool *pool, uint
             continue; /* it was given back */
         if (!block_object(&finding->referrers->types, pool->data + block, pool->block, &object))
             r = stretch_add(&finding->tables, addr + block, pool->block, 1);
-        else if (offset != block + object.offset + OBJECT_TYPE)
+        else if (offset != block + object.offset + (uint32_t)finding->offsets->object_type)
             r = add_referrer(finding, addr + block + object.offset, object.type, 1);
     }
     return r;
@@ -306,7 +306,7 @@ static uint64_t take_tables_of(struct finding *finding, const uint8_t *object, c
     switch (kind) {
     case KIND_LIST:
         return take_range(finding, field(object, end, o->list_items),
-                          8 * field(object, end, OBJECT_SIZE));
+                          8 * field(object, end, o->object_size));
     case KIND_DICT:
         at = field(object, end, o->dict_used) ? field(object, end, o->dict_keys) : 0;
         return is_before_any(finding, at) ? take_range(finding, at, keys_size(finding, at)) : 0;

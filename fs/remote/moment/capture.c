@@ -101,6 +101,8 @@ int capture_holders(struct capture *capture, const struct moment *moment)
         struct native_stack *stack = stack_of(capture, moment->holders[i]);
         if (!stack || (capture->only && stack->tid != capture->only))
             continue;
+        if (moment->late && tracer_stop(moment->tracer, stack->tid) < 0)
+            continue;
         if (capture_stopped(capture, moment->tracer, stack) == 0)
             note_state(&capture->lwps->items[stack - capture->stacks], stack, true);
     }

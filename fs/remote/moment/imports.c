@@ -135,7 +135,7 @@ static int add_names(struct listing *listing, size_t at, size_t n)
 
     for (size_t i = 0; i < n; i++)
         keys[i] = listing->entries.items[at + i].key;
-    objects_prefetch(target->view, keys, n);
+    objects_prefetch(target->view, &target->runtime.offsets, keys, n);
     for (size_t i = 0; i < n; i++) {
         text_clear(&listing->scratch);
         if (str_decode(target->view, &target->runtime.offsets, keys[i], IMPORT_NAME_MAX,

@@ -1,4 +1,4 @@
-#include "fs/remote/moment/moment.h"
+#include "fs/remote/moment/moment_search.h"
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
@@ -17,31 +17,15 @@
 #define REFUSALS_MAX 12
 
 /* The thread that took a GIL last: as long as it doesn't run, and nobody else has taken the GIL, no
- * Python runs under it. */
+ * Python runs under it. Without a GIL: each thread that may run Python. */
 struct taker {
-    struct gil gil;
-    pid_t tid; /* 0: it has ended */
-    bool runs; /* else `before` says how much it has run */
+    struct gil gil; /* addr 0: there is none, and holder is its own thread state */
+    pid_t tid;      /* 0: it has ended */
+    bool runs;      /* else `before` says how much it has run */
     struct runs before;
 };
 
-struct search {
-    struct target *target;
-    moment_work *work;
-    void *arg;
-    struct moment *moment;
-    struct taker *takers; /* as they were before the reading, one for each GIL */
-    struct gil *gils;     /* as many, as they are */
-    size_t ntakers, takers_alloc, gils_alloc;
-    pid_t running[TRACER_STOPPED_MAX]; /* takers that run */
-    size_t nrunning;
-    bool no_stopping;      /* it is not allowed, or another tracer is there and stays */
-    unsigned refusals;     /* of being stopped */
-    pid_t torn;            /* the one stopped in the middle of what `work` reads; or 0 */
-    struct lwp_list *lwps; /* of a process in another pid namespace; read once */
-};
-
-static void search_deinit(struct search *search)
+void search_deinit(struct search *search)
 {
     free(search->takers);
     free(search->gils);
@@ -115,7 +99,7 @@ static int look_at_taker(struct search *search, const struct gil *gil, struct ta
     struct target *target = search->target;
 
     *out = (struct taker){.gil = *gil, .tid = taker_tid(search, gil)};
-    if (!out->tid)
+    if (!out->tid) /* a GIL may be left to nobody, and a thread state have no thread */
         return gil->locked ? -EAGAIN : 0;
     if (runs_read(target->pid, out->tid, &out->before) < 0)
         return -EAGAIN;
@@ -127,31 +111,36 @@ static int look_at_taker(struct search *search, const struct gil *gil, struct ta
 static int look_at_takers(struct search *search)
 {
     struct target *target = search->target;
-    size_t n = target->walk.ngils;
+    const struct walk *walk = &target->walk;
+    size_t n = walk->ngils, more = walk->without_gil ? walk->n : 0;
 
-    search->ntakers = search->nrunning = 0;
-    if (ARRAY_GROW(search->takers, search->takers_alloc, n) < 0 ||
+    search->ngils = search->ntakers = search->nrunning = 0;
+    if (ARRAY_GROW(search->takers, search->takers_alloc, n + more) < 0 ||
         ARRAY_GROW(search->gils, search->gils_alloc, n) < 0)
         return -ENOMEM;
-    int r = walk_read_gils(&target->walk, &target->memory, &target->runtime, search->gils);
+    int r = walk_read_gils(walk, &target->memory, &target->runtime, search->gils);
     for (size_t i = 0; i < n && r == 0; i++)
         r = look_at_taker(search, &search->gils[i], &search->takers[i]);
-    search->ntakers = n;
+    search->ngils = search->ntakers = n;
+    for (size_t i = 0; i < more && r == 0; i++)
+        if (walk->stacks[i].no_gil)
+            r = look_at_taker(search, &(struct gil){.holder = walk->stacks[i].tstate},
+                              &search->takers[search->ntakers++]);
     return r;
 }
 
-/* 0: the GILs are those of look_at_takers(), nobody has taken one since, and no taker has run that
- * didn't run then. -EAGAIN: else. */
-static int see_nobody_took(struct search *search)
+/* 0: the GILs are those of look_at_takers(), nobody has taken one since, and none of the first n
+ * takers has run that didn't run then. -EAGAIN: else. */
+static int see_nobody_took(struct search *search, size_t n)
 {
     struct target *target = search->target;
 
-    if (target->walk.ngils != search->ntakers)
+    if (target->walk.ngils != search->ngils)
         return -EAGAIN;
     int r = walk_read_gils(&target->walk, &target->memory, &target->runtime, search->gils);
-    for (size_t i = 0; i < search->ntakers && r == 0; i++) {
+    for (size_t i = 0; i < n && r == 0; i++) {
         const struct taker *t = &search->takers[i];
-        const struct gil *now = &search->gils[i];
+        const struct gil *now = i < search->ngils ? &search->gils[i] : &t->gil;
         struct runs runs;
         if (now->addr != t->gil.addr || now->locked != t->gil.locked ||
             now->holder != t->gil.holder)
@@ -164,10 +153,20 @@ static int see_nobody_took(struct search *search)
     return r;
 }
 
-/* Whether the walk since has found none of those who were taken for ended. */
+/* Whether the walk since has found none of those who were taken for ended, and no thread beside
+ * those that run without a GIL. */
 static bool knew_takers(struct search *search)
 {
-    if (search->target->walk.ngils != search->ntakers)
+    const struct walk *walk = &search->target->walk;
+    size_t at = search->ngils;
+
+    if (walk->ngils != search->ngils)
+        return false;
+    for (size_t i = 0; walk->without_gil && i < walk->n; i++)
+        if (walk->stacks[i].no_gil &&
+            (at == search->ntakers || search->takers[at++].gil.holder != walk->stacks[i].tstate))
+            return false;
+    if (at < search->ntakers)
         return false;
     for (size_t i = 0; i < search->ntakers; i++)
         if (!search->takers[i].tid && taker_tid(search, &search->takers[i].gil))
@@ -177,7 +176,7 @@ static bool knew_takers(struct search *search)
 
 /* ---- reading ---- */
 
-static int walk_once(struct search *search)
+int search_walk(struct search *search)
 {
     struct target *target = search->target;
 
@@ -189,7 +188,7 @@ static int walk_once(struct search *search)
     return r;
 }
 
-static int run_work(struct search *search)
+int search_work(struct search *search)
 {
     return search->work ? search->work(search->moment, search->arg) : 0;
 }
@@ -198,23 +197,23 @@ static int run_work(struct search *search)
  * may show the same bytes twice and have run in between; so it must not have. */
 static int try_quietly(struct search *search)
 {
-    int r = walk_once(search);
+    int r = search_walk(search);
     if (r == 0 && !knew_takers(search))
         r = -EAGAIN;
     if (r == 0)
-        r = run_work(search);
+        r = search_work(search);
     if (r == 0)
         r = view_verify(search->target->view);
-    return r == 0 ? see_nobody_took(search) : r;
+    return r == 0 ? see_nobody_took(search, search->ntakers) : r;
 }
 
 static int read_stopped(struct tracer *tracer, struct search *search)
 {
     struct moment *moment = search->moment;
 
-    int r = see_nobody_took(search);
+    int r = see_nobody_took(search, search->ngils);
     if (r == 0)
-        r = walk_once(search);
+        r = search_walk(search);
     if (r == 0 && !knew_takers(search))
         r = -EAGAIN;
     if (r < 0)
@@ -222,21 +221,14 @@ static int read_stopped(struct tracer *tracer, struct search *search)
     moment->tracer = tracer;
     moment->holders = search->running;
     moment->nholders = search->nrunning;
-    r = run_work(search);
+    r = search_work(search);
     moment->tracer = NULL;
     search->torn = r == -EAGAIN ? search->running[0] : 0;
     if (r == 0 && search->nrunning < search->ntakers)
         r = view_verify(search->target->view);
     /* A GIL is marked as locked a moment before its new holder is noted: one that was just being
      * handed on shows itself now. Other interpreters' GILs may have changed too. */
-    return r == 0 ? see_nobody_took(search) : r;
-}
-
-/* Failures that are of this try only: the process itself may live, and the next try finds out. */
-static bool is_passing(int error)
-{
-    return error == -EBUSY || error == -ETIMEDOUT || error == -EDEADLK || error == -ENFILE ||
-           error == -ESRCH || error == -EFAULT;
+    return r == 0 ? see_nobody_took(search, search->ntakers) : r;
 }
 
 /* A thread that gets no processor to stop on in time can't run Python either before it is let go.
@@ -248,8 +240,11 @@ static int stop_and_read(struct tracer *tracer, void *arg)
     uint64_t ns;
     int r = 0;
 
+    search->moment->late = false;
     for (size_t i = 0; i < search->nrunning && r == 0; i++) {
-        r = tracer_stop(tracer, search->running[i]);
+        r = target->walk.without_gil ? tracer_interrupt(tracer, search->running[i])
+                                     : tracer_stop(tracer, search->running[i]);
+        search->moment->late |= target->walk.without_gil && r == -ETIMEDOUT;
         if (r == -ETIMEDOUT)
             r = 0;
     }
@@ -275,15 +270,15 @@ static int try_once(struct search *search)
     struct target *target = search->target;
 
     if (target->core) {
-        int done = walk_once(search);
-        return done == 0 ? run_work(search) : done;
+        int done = search_walk(search);
+        return done == 0 ? search_work(search) : done;
     }
     int r = look_at_takers(search);
     if (r == 0 && search->nrunning && !search->no_stopping &&
         pacing_wait(&target->pacing, target->pid))
         r = look_at_takers(search);
     if (r == -EAGAIN) {
-        r = walk_once(search); /* who is there has changed */
+        r = search_walk(search); /* who is there has changed */
         return r == 0 ? -EAGAIN : r;
     }
     if (r == 0 && search->nrunning && search->no_stopping)
@@ -296,9 +291,7 @@ static int try_once(struct search *search)
 
 /* ---- the last resort ---- */
 
-/* Drops the inner frames that an earlier walk doesn't confirm. Of a thread that may have run
- * meanwhile that proves little. */
-static void keep_common(struct stack *s, const struct raw_frame *before, size_t nbefore, bool ran)
+size_t stack_common(const struct stack *s, const struct raw_frame *before, size_t nbefore)
 {
     size_t common = 0;
 
@@ -309,6 +302,13 @@ static void keep_common(struct stack *s, const struct raw_frame *before, size_t 
             break;
         common++;
     }
+    return common;
+}
+
+void stack_keep_common(struct stack *s, const struct raw_frame *before, size_t nbefore, bool ran)
+{
+    size_t common = stack_common(s, before, nbefore);
+
     s->torn = ran || common < s->n || common < nbefore;
     if (!s->torn)
         return;
@@ -335,7 +335,7 @@ static int compare_walks(struct search *search)
 
     int r = lwp_list_read(target->pid, LWP_RUNS, &lwps);
     if (r == 0)
-        r = walk_once(search);
+        r = search_walk(search);
     if (r < 0)
         return r;
     size_t nstacks = walk->n;
@@ -356,7 +356,7 @@ static int compare_walks(struct search *search)
         total += s->n;
     }
 
-    r = walk_once(search);
+    r = search_walk(search);
     if (r < 0)
         return r;
     lwp_list_see_moved(target->pid, &lwps);
@@ -366,10 +366,10 @@ static int compare_walks(struct search *search)
         if (k >= nstacks || before[k].tstate != s->tstate)
             for (k = 0; k < nstacks && before[k].tstate != s->tstate;)
                 k++;
-        keep_common(s, k < nstacks ? frames + before[k].at : NULL, k < nstacks ? before[k].n : 0,
-                    has_run(target, &lwps, s));
+        stack_keep_common(s, k < nstacks ? frames + before[k].at : NULL,
+                          k < nstacks ? before[k].n : 0, has_run(target, &lwps, s));
     }
-    return run_work(search);
+    return search_work(search);
 }
 
 int moment_run(struct target *target, moment_work *work, void *arg, struct moment *moment)

@@ -11,7 +11,13 @@
  * has stopped and at the end: a GIL that was handed on meanwhile means another try. Only a thread
  * that runs is ever stopped, never one that sleeps. Where neither works (another tracer is there
  * and the target never rests) two walks are compared, and what they don't agree on is marked, as is
- * every thread that ran. */
+ * every thread that ran.
+ *
+ * Where an interpreter's GIL is off (free-threaded builds), each thread changes its own frames
+ * whenever it runs, and is to itself what the taker of a GIL is above: those that run are stopped,
+ * all of them together for what reads more than stacks, else one after the other, each only while
+ * its stack is copied. From the interrupt on a thread can't execute anything of its own, so that
+ * one without a processor isn't waited for. */
 #pragma once
 
 #include "fs/remote/frames/frames.h"
@@ -30,6 +36,7 @@ struct moment {
     struct tracer *tracer; /* while those who took a GIL last are stopped, else NULL */
     const pid_t *holders; /* those threads; one that got no processor to stop on has no registers */
     size_t nholders;
+    bool late;         /* they may not have stopped yet, and stand still: tracer_stop() waits */
     bool verified;     /* else stacks[].torn may be set */
     uint64_t pause_ns; /* for which threads were stopped, in all; 0: none was */
 };
@@ -42,6 +49,13 @@ typedef int moment_work(struct moment *moment, void *arg);
 /* Finds a moment, walks all stacks and runs work, which may be NULL. The caller holds target->lock.
  * 0; what work returned; -ESRCH, -EPERM, -ENOMEM; -EAGAIN: no walk made sense. */
 int moment_run(struct target *target, moment_work *work, void *arg, struct moment *moment);
+
+/* The same where only the stacks are wanted, of all threads (only: 0) or of one, each as it was at
+ * some moment of its own: without a GIL they are read one after the other. `work` runs while a
+ * thread is stopped, which is the only holder then, and once at the end; with a GIL it runs as
+ * above. */
+int moment_run_each(struct target *target, pid_t only, moment_work *work, void *arg,
+                    struct moment *moment);
 
 /* The kernel's number of the thread that a stack belongs to, in the daemon's pid namespace; 0 if it
  * is none of lwps. */

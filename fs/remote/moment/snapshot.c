@@ -294,7 +294,9 @@ static int run_moment(struct reading *reading)
 
     reading->warm = options->work && target->along == options->work;
     target->walk.depth = options->depth;
-    int r = moment_run(target, in_moment, reading, &reading->moment);
+    int r = options->work
+                ? moment_run(target, in_moment, reading, &reading->moment)
+                : moment_run_each(target, options->tid, in_moment, reading, &reading->moment);
     if (r == -EINPROGRESS) { /* whatever comes of it: it tells what to copy */
         (void)options->work(options->arg, &reading->moment, &reading->lwps);
         reading->warm = true;
@@ -332,6 +334,7 @@ static int read_python(struct reading *reading)
         walk->stacks[i].tid = moment_tid(target, &reading->lwps, &walk->stacks[i]);
     for (size_t i = 0; i < walk->ngils; i++)
         snapshot->gil_held |= walk->gils[i].locked;
+    snapshot->gil_off = walk->without_gil && !walk->ngils;
     snapshot->cut |= walk->cut;
     snapshot->cost.pause_ns += reading->moment.pause_ns;
     snapshot->cost.python_ns = monotonic_ns() - start;

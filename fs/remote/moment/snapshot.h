@@ -83,6 +83,7 @@ struct snapshot {
     size_t nthreads;
     bool cut;                 /* there are more threads, or interpreters, than the limits allow */
     bool gil_held;            /* by any thread, of any interpreter */
+    bool gil_off;             /* no interpreter needs one to run Python (free-threaded builds) */
     struct reading_cost cost; /* what taking it took */
     struct strings *strings;  /* what names and files point into */
 };

@@ -1,5 +1,7 @@
 #include "fs/remote/objects/coroutine.h"
 
+#include "fs/remote/objects/object.h"
+
 #include <errno.h>
 
 #define STACK_MAX 65536u /* slots of one frame, locals and evaluation stack */
@@ -89,6 +91,23 @@ static int read_old(struct view *view, const struct offsets *o, uint64_t addr,
     return 0;
 }
 
+/* Where the instruction of a frame is in its code. */
+static bool read_lasti(struct view *view, const struct offsets *o, const uint8_t *iframe,
+                       struct coroutine *out)
+{
+    uint64_t first = out->code + (uint32_t)o->code_adaptive;
+    uint32_t copy = o->frame_tlbc_index >= 0 ? load32(iframe + o->frame_tlbc_index) : 0;
+    int r = copy ? -EAGAIN : 0;
+
+    while (r == -EAGAIN) {
+        r = code_copy(view, o, out->code, copy, &first);
+        if (r == -EAGAIN && view_fill(view) < 0)
+            r = -EFAULT;
+    }
+    out->lasti = (int32_t)(load64(iframe + o->frame_instr) - first);
+    return r == 0;
+}
+
 int coroutine_read(struct view *view, const struct offsets *o, uint64_t addr, struct coroutine *out)
 {
     const struct states *states = states_of(o->version);
@@ -113,8 +132,7 @@ int coroutine_read(struct view *view, const struct offsets *o, uint64_t addr, st
     if (o->version >= 0x030e0000)
         found.code &= ~3ull; /* a tagged reference: Include/internal/pycore_stackref.h */
     uint64_t instruction = load64(iframe + o->frame_instr);
-    found.lasti = (int32_t)(instruction - found.code - (uint32_t)o->code_adaptive);
-    if (!found.code || found.code & 7)
+    if (!found.code || found.code & 7 || !read_lasti(view, o, iframe, &found))
         return -EFAULT;
     if (o->version >= 0x030c0000 && state >= states->suspended && state <= states->suspended_last &&
         (o->version >= 0x030d0000 || in_await(view, instruction)))

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #define PAGE 4096u
-#define HEAD_SIZE 64       /* covers most small objects; fewer bytes would cost the same */
+#define COPIES_MAX 65536   /* of one code object's bytecode */
+#define BEHIND_HEAD 48     /* covers most small objects; fewer bytes would cost the same */
 #define TYPE_SIZE_MAX 1024 /* sizeof(PyTypeObject) is about 400 */
 #define TYPE_NAME_MAX 256  /* bytes of tp_name, code points of a qualified name */
 
@@ -54,28 +55,58 @@ static const struct {
     {TPFLAGS_BASE_EXC_SUBCLASS, OBJECT_EXCEPTION}, {TPFLAGS_TYPE_SUBCLASS, OBJECT_TYPE_OBJECT},
 };
 
-void objects_queue(struct view *view, const uint64_t *objects, size_t n)
+void objects_queue(struct view *view, const struct offsets *o, const uint64_t *objects, size_t n)
 {
+    const uint32_t type = (uint32_t)o->object_type, head = (uint32_t)o->object_size;
     const uint8_t *unused;
 
     for (size_t i = 0; i < n; i++) {
         /* the next page need not exist */
-        bool fits = (objects[i] & (PAGE - 1)) <= PAGE - HEAD_SIZE;
+        bool fits = (objects[i] & (PAGE - 1)) <= PAGE - head - BEHIND_HEAD;
         if (objects[i])
-            (void)view_get(view, objects[i] + OBJECT_TYPE,
-                           (fits ? HEAD_SIZE : OBJECT_SIZE) - OBJECT_TYPE, &unused);
+            (void)view_get(view, objects[i] + type, head + (fits ? BEHIND_HEAD : 0) - type,
+                           &unused);
     }
 }
 
-void objects_prefetch(struct view *view, const uint64_t *objects, size_t n)
+void objects_prefetch(struct view *view, const struct offsets *offsets, const uint64_t *objects,
+                      size_t n)
 {
-    objects_queue(view, objects, n);
+    objects_queue(view, offsets, objects, n);
     (void)view_fill(view);
 }
 
 bool object_field(struct view *view, uint64_t object, int32_t offset, uint64_t *out)
 {
     return offset >= 0 && view_read64(view, object + (uint32_t)offset, out);
+}
+
+bool object_size(struct view *view, const struct offsets *offsets, uint64_t object, uint64_t *out)
+{
+    return object_field(view, object, offsets->object_size, out);
+}
+
+int code_copy(struct view *view, const struct offsets *o, uint64_t code, uint32_t index,
+              uint64_t *out)
+{
+    const uint8_t *p;
+
+    int r = view_get(view, code + (uint32_t)o->code_tlbc, 8, &p);
+    if (r < 0)
+        return r == -E2BIG ? -EFAULT : r;
+    uint64_t array = load64(p), entry = array + 8 + 8ull * index; /* behind their number */
+    if (!array || array & 7 || index >= COPIES_MAX)
+        return -EFAULT;
+    r = view_get(view, array, 8, &p);
+    if (r == 0 && load64(p) <= index)
+        return -EFAULT;
+    if (r == 0 || r == -EAGAIN) {
+        int then = view_get(view, entry, 8, &p);
+        r = r == 0 ? then : r;
+    }
+    if (r == 0)
+        *out = load64(p);
+    return r == 0 && !*out ? -EFAULT : r == -E2BIG ? -EFAULT : r;
 }
 
 uint64_t stackref_object(const struct offsets *offsets, uint64_t reference)
@@ -85,12 +116,12 @@ uint64_t stackref_object(const struct offsets *offsets, uint64_t reference)
     return (reference & 3) == 3 ? 0 : reference & ~3ull;
 }
 
-bool object_type(struct view *view, uint64_t object, uint64_t *type)
+bool object_type(struct view *view, const struct offsets *offsets, uint64_t object, uint64_t *type)
 {
     if (!object || object & 7)
         return false;
-    objects_prefetch(view, &object, 1);
-    return object_field(view, object, OBJECT_TYPE, type) && *type && !(*type & 7);
+    objects_prefetch(view, offsets, &object, 1);
+    return object_field(view, object, offsets->object_type, type) && *type && !(*type & 7);
 }
 
 bool cstring_read(struct view *view, uint64_t addr, char *buf, size_t cap)
@@ -118,8 +149,10 @@ bool cstring_read(struct view *view, uint64_t addr, char *buf, size_t cap)
 /* Copies all of a type object but its reference count, so that its fields cost one read. */
 static void type_prefetch(struct view *view, const struct offsets *offsets, uint64_t type)
 {
-    if (offsets->type_size > OBJECT_TYPE && offsets->type_size <= TYPE_SIZE_MAX)
-        (void)view_read(view, type + OBJECT_TYPE, (uint32_t)offsets->type_size - OBJECT_TYPE);
+    uint32_t head = (uint32_t)offsets->object_type;
+
+    if (offsets->type_size > offsets->object_type && offsets->type_size <= TYPE_SIZE_MAX)
+        (void)view_read(view, type + head, (uint32_t)offsets->type_size - head);
 }
 
 /* tp_flags of what is verified to be a type: its own type makes types. */
@@ -131,7 +164,7 @@ static bool type_flags(struct view *view, const struct offsets *offsets, uint64_
     if (!type || type & 7)
         return false;
     type_prefetch(view, offsets, type);
-    if (!object_field(view, type, OBJECT_TYPE, &metatype) || !metatype)
+    if (!object_field(view, type, offsets->object_type, &metatype) || !metatype)
         return false;
     type_prefetch(view, offsets, metatype);
     return object_field(view, metatype, offsets->type_flags, &metaflags) &&
@@ -180,7 +213,7 @@ int object_classify(struct view *view, const struct offsets *offsets, uint64_t o
 {
     struct object_class class = {.kind = OBJECT_INSTANCE};
 
-    if (!object_type(view, object, &class.type) ||
+    if (!object_type(view, offsets, object, &class.type) ||
         !type_flags(view, offsets, class.type, &class.flags))
         return -EFAULT;
     class.exact = type_builtin(view, offsets, class.type, class.flags, &class.kind);
@@ -228,7 +261,7 @@ int value_type_name(struct view *view, const struct offsets *offsets, uint64_t o
 {
     uint64_t type;
 
-    if (!object_type(view, object, &type))
+    if (!object_type(view, offsets, object, &type))
         return -EFAULT;
     return type_add_name(view, offsets, type, out);
 }

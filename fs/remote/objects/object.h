@@ -4,20 +4,18 @@
  * limits, and an address that isn't readable is an error and nothing worse. No function here is
  * recursive. Errors that all of them share: -EFAULT, something was not readable or can't be what it
  * should be; -EINVAL, the object is of another type. Layouts: the Include/cpython headers of each
- * version, see agent/cpython/offsets.h; the few offsets given here as constants are the same from
- * 3.8 to 3.15 (builds with the GIL). */
+ * version, see agent/cpython/offsets.h; the few places given here and elsewhere as constants count
+ * from the first field behind the head, at offsets->object_size, and are the same from 3.8 to
+ * 3.15. */
 #pragma once
 
 #include "agent/cpython/offsets.h"
 #include "fs/base/text.h"
 #include "fs/remote/memory/view.h"
 
-#define OBJECT_TYPE 8  /* PyObject.ob_type */
-#define OBJECT_SIZE 16 /* PyVarObject.ob_size */
-
 /* Include/cpython/methodobject.h PyCFunctionObject: a function or method of C */
-#define BUILTIN_METHOD 16 /* m_ml, whose first field is the name */
-#define BUILTIN_SELF 24   /* m_self: what it is bound to */
+#define BUILTIN_METHOD 0 /* m_ml, whose first field is the name */
+#define BUILTIN_SELF 8   /* m_self: what it is bound to */
 
 /* PyTypeObject.tp_flags: Include/object.h, Include/cpython/object.h */
 #define TPFLAGS_HEAPTYPE (1ull << 9)
@@ -59,18 +57,28 @@ struct object_class {
 
 /* Queues the heads of n objects (type pointer and the first fields) and copies them at once. The
  * reference count isn't among it: it changes with each use, and view_verify() would see that. */
-void objects_prefetch(struct view *view, const uint64_t *objects, size_t n);
+void objects_prefetch(struct view *view, const struct offsets *offsets, const uint64_t *objects,
+                      size_t n);
 /* objects_prefetch() without copying: for view_fill(). */
-void objects_queue(struct view *view, const uint64_t *objects, size_t n);
+void objects_queue(struct view *view, const struct offsets *offsets, const uint64_t *objects,
+                   size_t n);
 
 /* A pointer-sized field; false: not readable, or this version has no such field (offset < 0). */
 bool object_field(struct view *view, uint64_t object, int32_t offset, uint64_t *out);
+/* PyVarObject.ob_size. */
+bool object_size(struct view *view, const struct offsets *offsets, uint64_t object, uint64_t *out);
 
+/* Where a copy of a code object's bytecode lies, in a free-threaded interpreter of 3.14 on: each
+ * thread but the first that runs the code has its own (_PyCodeArray, Include/cpython/code.h).
+ * index: which, as a frame says (offsets->frame_tlbc_index); 0 is in the code object itself. 0,
+ * and -EAGAIN until all it takes is copied, as view_get(); -EFAULT: there is none; -ENOMEM. */
+int code_copy(struct view *view, const struct offsets *offsets, uint64_t code, uint32_t index,
+              uint64_t *out);
 /* The object that a slot of a frame refers to, which is a tagged reference from 3.14 on
  * (Include/internal/pycore_stackref.h); 0: none, or an int without an object. */
 uint64_t stackref_object(const struct offsets *offsets, uint64_t reference);
 /* ob_type, without a check that it is a type. */
-bool object_type(struct view *view, uint64_t object, uint64_t *type);
+bool object_type(struct view *view, const struct offsets *offsets, uint64_t object, uint64_t *type);
 /* The type and what kind of object it makes. -EFAULT. */
 int object_classify(struct view *view, const struct offsets *offsets, uint64_t object,
                     struct object_class *out);

@@ -199,7 +199,7 @@ struct lookup {
 /* Compares a batch of keys: their heads arrive in one copy. */
 static int lookup_batch(struct lookup *lookup)
 {
-    objects_prefetch(lookup->view, lookup->keys, lookup->n);
+    objects_prefetch(lookup->view, lookup->offsets, lookup->keys, lookup->n);
     for (unsigned i = 0; i < lookup->n; i++)
         if (str_equals(lookup->view, lookup->offsets, lookup->keys[i], lookup->name)) {
             lookup->key = lookup->keys[i];

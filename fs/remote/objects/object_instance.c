@@ -12,9 +12,7 @@
 
 #define INSTANCE_SIZE_MAX (1 << 24) /* bytes */
 
-/* Positions before the object, in bytes; the garbage collector's two words are behind them. */
-#define MANAGED_DICT (-24)
-#define MANAGED_VALUES_311 (-32)
+#define MANAGED_VALUES_311 (-32) /* bytes: before the object, as is a managed dict */
 
 #define MEMBER_SIZE 40 /* sizeof(PyMemberDef), and its fields: Include/descrobject.h */
 #define MEMBER_TYPE 8
@@ -38,7 +36,7 @@ static int managed_storage(struct view *view, const struct offsets *o, uint64_t 
 {
     uint64_t pointer, size;
 
-    if (!read_at(view, object, MANAGED_DICT, &pointer))
+    if (!read_at(view, object, o->managed_dict, &pointer))
         return -EFAULT;
     if (o->version < 0x030c0000) {
         out->dict = pointer;
@@ -74,15 +72,14 @@ static int dict_from_end(struct view *view, const struct offsets *o, uint64_t ob
     uint64_t basicsize, itemsize, n;
 
     if (!object_field(view, type, o->type_basicsize, &basicsize) ||
-        !object_field(view, type, o->type_itemsize, &itemsize) ||
-        !object_field(view, object, OBJECT_SIZE, &n))
+        !object_field(view, type, o->type_itemsize, &itemsize) || !object_size(view, o, object, &n))
         return -EFAULT;
     if ((int64_t)n < 0) /* the sign of an int */
         n = -n;
     if (basicsize > INSTANCE_SIZE_MAX || itemsize > INSTANCE_SIZE_MAX || n > INSTANCE_SIZE_MAX)
         return -EFAULT;
     int64_t size = (int64_t)((basicsize + itemsize * n + 7) & ~7ull);
-    return size + dictoffset >= OBJECT_SIZE && read_at(view, object, size + dictoffset, out)
+    return size + dictoffset >= o->object_size && read_at(view, object, size + dictoffset, out)
                ? 0
                : -EFAULT;
 }
@@ -121,16 +118,17 @@ struct attribute_walk {
 static int class_slots(void *arg, uint64_t type)
 {
     struct attribute_walk *walk = arg;
+    const int64_t first = walk->offsets->object_size;
     uint64_t flags, n, metatype, size, name, offset;
 
     if (!walk->classes_left--)
         return -E2BIG;
-    if (!object_type(walk->view, type, &metatype) ||
+    if (!object_type(walk->view, walk->offsets, type, &metatype) ||
         !object_field(walk->view, type, walk->offsets->type_flags, &flags))
         return -EFAULT;
     if (!(flags & TPFLAGS_HEAPTYPE))
         return 0;
-    if (!object_field(walk->view, type, OBJECT_SIZE, &n) ||
+    if (!object_size(walk->view, walk->offsets, type, &n) ||
         !object_field(walk->view, metatype, walk->offsets->type_basicsize, &size) ||
         size > INSTANCE_SIZE_MAX)
         return -EFAULT;
@@ -147,7 +145,7 @@ static int class_slots(void *arg, uint64_t type)
         struct own_attribute attribute = {0};
         name = load64(member);
         offset = load64(member + MEMBER_OFFSET);
-        if ((kind != MEMBER_OBJECT && kind != MEMBER_OBJECT_EX) || offset < OBJECT_SIZE ||
+        if ((kind != MEMBER_OBJECT && kind != MEMBER_OBJECT_EX) || offset < (uint64_t)first ||
             offset > INSTANCE_SIZE_MAX ||
             !cstring_read(walk->view, name, attribute.name, sizeof attribute.name) ||
             !view_read64(walk->view, walk->object + offset, &attribute.value) || !attribute.value)

@@ -52,7 +52,7 @@ int list_iterate(struct view *view, const struct offsets *offsets, uint64_t list
     int r = check_kind(view, offsets, list, OBJECT_LIST);
     if (r < 0)
         return r;
-    if (!object_field(view, list, OBJECT_SIZE, &n) || n > INT64_MAX ||
+    if (!object_size(view, offsets, list, &n) || n > INT64_MAX ||
         !object_field(view, list, offsets->list_items, &items))
         return -EFAULT;
     if (size)
@@ -67,9 +67,9 @@ static int tuple_head(struct view *view, const struct offsets *offsets, uint64_t
 {
     uint64_t type, flags;
 
-    if (offsets->tuple_items < 0 || !object_type(view, tuple, &type) ||
+    if (offsets->tuple_items < 0 || !object_type(view, offsets, tuple, &type) ||
         !object_field(view, type, offsets->type_flags, &flags) ||
-        !object_field(view, tuple, OBJECT_SIZE, n) || *n > INT64_MAX)
+        !object_size(view, offsets, tuple, n) || *n > INT64_MAX)
         return -EFAULT;
     *items = tuple + (uint32_t)offsets->tuple_items;
     return flags & TPFLAGS_TUPLE_SUBCLASS ? 0 : -EINVAL;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define HEAD_MAX 64 /* sizeof(PyASCIIObject) is 40 or 48 */
+#define HEAD_MAX 64 /* sizeof(PyASCIIObject) is 40, 48 or 56 */
 #define CHUNK 128u  /* code points copied at once */
 
 /* Up to 3.11 the last members of PyASCIIObject and PyCompactUnicodeObject are wstr and
@@ -28,19 +28,21 @@ int str_read(struct view *view, const struct offsets *o, uint64_t object, struct
     struct unicode head;
     uint64_t type, flags;
 
-    if (!object_type(view, object, &type) || !object_field(view, type, o->type_flags, &flags))
+    if (!object_type(view, o, object, &type) || !object_field(view, type, o->type_flags, &flags))
         return -EFAULT;
     if (!(flags & TPFLAGS_UNICODE_SUBCLASS))
         return -EINVAL;
-    if (o->unicode_ascii_size > HEAD_MAX || o->unicode_ascii_size < 16 || o->unicode_state < 0 ||
-        o->unicode_state > o->unicode_ascii_size - 4 || o->unicode_length < 0 ||
-        o->unicode_length > o->unicode_ascii_size - 8 || o->unicode_compact_size < 0)
+    if (o->unicode_ascii_size > HEAD_MAX || o->unicode_ascii_size < o->object_size ||
+        o->unicode_state < 0 || o->unicode_state > o->unicode_ascii_size - 4 ||
+        o->unicode_length < 0 || o->unicode_length > o->unicode_ascii_size - 8 ||
+        o->unicode_compact_size < 0)
         return -EFAULT;
-    size_t size = (size_t)o->unicode_ascii_size - OBJECT_TYPE;
-    const uint8_t *bytes = view_read(view, object + OBJECT_TYPE, (uint32_t)size);
+    const uint32_t type_at = (uint32_t)o->object_type;
+    size_t size = (size_t)o->unicode_ascii_size - type_at;
+    const uint8_t *bytes = view_read(view, object + type_at, (uint32_t)size);
     if (!bytes)
         return -EFAULT;
-    memcpy(copy + OBJECT_TYPE, bytes, size);
+    memcpy(copy + type_at, bytes, size);
     if (!unicode_head(o, copy, &head))
         return -EFAULT;
 

@@ -115,8 +115,6 @@ static void identify(const struct memory *m, const struct elf_image *image, int 
     } else if (m->core &&
                memory_read(m, rt->addr + rt->offsets.rt_interpreters_head, blob, 8) < 0) {
         refuse(rt, "the core file lacks the interpreter's state: it was cut, or not dumped");
-    } else if (rt->free_threaded) {
-        refuse(rt, "free-threaded builds of CPython are not supported");
     }
 }
 

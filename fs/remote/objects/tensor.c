@@ -9,8 +9,8 @@
 #define NAME_MAX_ 40 /* longer than any name looked for */
 
 /* THPVariable: the pointer to the TensorImpl is its first field, behind a flag in most versions. */
-#define OBJECT_IMPL 24
-#define OBJECT_IMPL_FIRST 16
+#define OBJECT_IMPL 8
+#define OBJECT_IMPL_FIRST 0
 
 /* c10::intrusive_ptr_target: a pointer to a table of functions, and two counts, each a word, or one
  * word for both in newer versions; COUNT_FLAG: there is a Python object. */
@@ -284,7 +284,8 @@ int tensor_read_object(struct view *view, const struct offsets *offsets, uint64_
     uint64_t impl;
 
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
-        const uint8_t *head = object_field(view, object, fields[i], &impl) && impl && !(impl & 7)
+        const uint8_t *head = object_field(view, object, offsets->object_size + fields[i], &impl) &&
+                                      impl && !(impl & 7)
                                   ? view_read(view, impl, IMPL_HEAD * 8)
                                   : NULL;
         unsigned back = 0;
@@ -304,7 +305,7 @@ int tensor_read(struct view *view, const struct offsets *offsets, uint64_t objec
 {
     uint64_t type;
 
-    if (!object_type(view, object, &type) || !tensor_is_type(view, offsets, type))
+    if (!object_type(view, offsets, object, &type) || !tensor_is_type(view, offsets, type))
         return -EINVAL;
     return tensor_read_object(view, offsets, object, out);
 }

@@ -2,20 +2,14 @@
 
 #include "fs/remote/memory/memory.h"
 
-/* Bits of PyASCIIObject.state, the same from 3.8 to 3.15: interned (2 bits up to 3.11, a byte of
- * its own layout after), kind at bit 2, compact 5, ascii 6. */
-#define KIND_SHIFT 2
-#define COMPACT_BIT 5
-#define ASCII_BIT 6
-
 bool unicode_head(const struct offsets *offsets, const uint8_t *head, struct unicode *out)
 {
     uint32_t state = load32(head + offsets->unicode_state);
 
     out->length = load64(head + offsets->unicode_length);
-    out->kind = state >> KIND_SHIFT & 7;
-    out->compact = state >> COMPACT_BIT & 1;
-    out->ascii = state >> ASCII_BIT & 1;
+    out->kind = state >> offsets->unicode_kind_bit & 7;
+    out->compact = state >> offsets->unicode_compact_bit & 1;
+    out->ascii = state >> offsets->unicode_ascii_bit & 1;
     out->data =
         (uint32_t)(out->ascii ? offsets->unicode_ascii_size : offsets->unicode_compact_size);
     if (out->kind != 0 && out->kind != 1 && out->kind != 2 && out->kind != 4)

@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RANGE_START 16 /* Objects/rangeobject.c rangeobject; PySliceObject is laid out alike */
-#define RANGE_STOP 24
-#define RANGE_STEP 32
-#define PROXY_MAPPING 16  /* Objects/descrobject.c mappingproxyobject */
-#define EXCEPTION_ARGS 24 /* Include/cpython/pyerrors.h PyBaseExceptionObject */
+#define RANGE_START 0 /* Objects/rangeobject.c rangeobject; PySliceObject is laid out alike */
+#define RANGE_STOP 8
+#define RANGE_STEP 16
+#define PROXY_MAPPING 0  /* Objects/descrobject.c mappingproxyobject */
+#define EXCEPTION_ARGS 8 /* Include/cpython/pyerrors.h PyBaseExceptionObject */
 
 static void render_instance(struct renderer *r, uint64_t object, const struct object_class *class)
 {
@@ -23,11 +23,12 @@ static void render_instance(struct renderer *r, uint64_t object, const struct ob
 static bool render_range(struct renderer *r, uint64_t object, bool slice, unsigned depth)
 {
     uint64_t start, stop, step;
+    int32_t at = r->offsets->object_size;
     int64_t one;
 
-    if (!object_field(r->view, object, RANGE_START, &start) ||
-        !object_field(r->view, object, RANGE_STOP, &stop) ||
-        !object_field(r->view, object, RANGE_STEP, &step))
+    if (!object_field(r->view, object, at + RANGE_START, &start) ||
+        !object_field(r->view, object, at + RANGE_STOP, &stop) ||
+        !object_field(r->view, object, at + RANGE_STEP, &step))
         return false;
     text_puts(r->out, slice ? "slice(" : "range(");
     render_value(r, start, depth + 1);
@@ -48,7 +49,7 @@ static bool render_exception(struct renderer *r, uint64_t object, const struct o
     uint64_t args, size, first;
     size_t begin = r->out->size, last;
 
-    if (!object_field(r->view, object, EXCEPTION_ARGS, &args) ||
+    if (!object_field(r->view, object, r->offsets->object_size + EXCEPTION_ARGS, &args) ||
         tuple_size(r->view, r->offsets, args, &size) < 0 ||
         type_add_name(r->view, r->offsets, class->type, r->out) < 0)
         return false;
@@ -76,7 +77,7 @@ static bool render_proxy(struct renderer *r, uint64_t object, unsigned depth)
 {
     uint64_t mapping;
 
-    if (!object_field(r->view, object, PROXY_MAPPING, &mapping))
+    if (!object_field(r->view, object, r->offsets->object_size + PROXY_MAPPING, &mapping))
         return false;
     render_value(r, mapping, depth);
     return true;
@@ -276,7 +277,7 @@ int value_length(struct view *view, const struct offsets *offsets, uint64_t obje
         return r;
     case OBJECT_BYTES:
     case OBJECT_BYTEARRAY:
-        return object_field(view, object, OBJECT_SIZE, out) && *out <= INT64_MAX ? 0 : -EFAULT;
+        return object_size(view, offsets, object, out) && *out <= INT64_MAX ? 0 : -EFAULT;
     case OBJECT_LIST: r = list_iterate(view, offsets, object, stop_at_item, NULL, out); break;
     case OBJECT_TUPLE: return tuple_size(view, offsets, object, out);
     case OBJECT_SET:

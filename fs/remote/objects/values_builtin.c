@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define BYTEARRAY_START 40 /* Include/cpython/bytearrayobject.h ob_start */
+#define BYTEARRAY_START 24 /* Include/cpython/bytearrayobject.h ob_start */
 
 struct int_data {
     uint64_t addr; /* of the digits: 30 bits in 4 bytes each, least significant first */
@@ -25,7 +25,7 @@ static int int_read(struct view *view, const struct offsets *o, uint64_t object,
         return r;
     if (class.kind != OBJECT_INT && class.kind != OBJECT_BOOL)
         return -EINVAL;
-    int32_t field = o->long_tag < 0 ? OBJECT_SIZE : o->long_tag;
+    int32_t field = o->long_tag < 0 ? o->object_size : o->long_tag;
     if (o->long_digits < 0 || !object_field(view, object, field, &size))
         return -EFAULT;
     if (o->long_tag >= 0) {
@@ -151,6 +151,7 @@ bool render_bytearray(struct renderer *r, uint64_t object)
 {
     uint64_t length, start;
 
-    return object_field(r->view, object, OBJECT_SIZE, &length) &&
-           object_field(r->view, object, BYTEARRAY_START, &start) && add_bytes(r, start, length);
+    return object_size(r->view, r->offsets, object, &length) &&
+           object_field(r->view, object, r->offsets->object_size + BYTEARRAY_START, &start) &&
+           add_bytes(r, start, length);
 }

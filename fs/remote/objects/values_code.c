@@ -57,8 +57,8 @@ bool render_builtin(struct renderer *r, uint64_t object)
     uint64_t def, self, name;
     char text[NAME_MAX_SHOWN];
 
-    if (!object_field(r->view, object, BUILTIN_METHOD, &def) ||
-        !object_field(r->view, object, BUILTIN_SELF, &self) ||
+    if (!object_field(r->view, object, r->offsets->object_size + BUILTIN_METHOD, &def) ||
+        !object_field(r->view, object, r->offsets->object_size + BUILTIN_SELF, &self) ||
         !object_field(r->view, def, 0, &name) || !cstring_read(r->view, name, text, sizeof text))
         return false;
     bool bound = self && object_classify(r->view, r->offsets, self, &class) == 0 &&

@@ -27,8 +27,8 @@ static int collect_item(void *arg, uint64_t item) { return collect_entry(arg, 0,
 
 static void prefetch(struct renderer *r, const struct items *items)
 {
-    objects_prefetch(r->view, items->keys, items->n);
-    objects_prefetch(r->view, items->items, items->n);
+    objects_prefetch(r->view, r->offsets, items->keys, items->n);
+    objects_prefetch(r->view, r->offsets, items->items, items->n);
 }
 
 /* Whether a container of `size` items is one of those that hold it, or nothing of it is to be
@@ -83,7 +83,7 @@ bool render_list(struct renderer *r, uint64_t object, unsigned depth)
     struct items items = {.n = 0};
     uint64_t size = 1;
 
-    (void)object_field(r->view, object, OBJECT_SIZE, &size);
+    (void)object_size(r->view, r->offsets, object, &size);
     if (size && is_cut(r, object, depth, "[...]", size))
         return true;
     size = 0;

@@ -25,7 +25,7 @@ static bool static_name(struct renderer *r, uint64_t type, char *name)
 
 /* ---- numpy ---- */
 
-#define SCALAR_VALUE 16 /* PyFloatScalarObject.obval and the like: numpy/arrayscalars.h */
+#define SCALAR_VALUE 0 /* PyFloatScalarObject.obval and the like: numpy/arrayscalars.h */
 
 static double half(uint16_t bits)
 {
@@ -110,7 +110,9 @@ static bool render_scalar(struct renderer *r, uint64_t object, const struct obje
     for (size_t i = 0; i < ARRAY_SIZE(scalars); i++) {
         if (strcmp(name + 6, scalars[i].name))
             continue;
-        const uint8_t *p = view_read(r->view, object + SCALAR_VALUE, scalars[i].size);
+        const uint8_t *p = view_read(r->view,
+                                     object + (uint32_t)r->offsets->object_size + SCALAR_VALUE,
+                                     scalars[i].size);
         if (!p)
             return false;
         text_printf(r->out, "%s(", name);

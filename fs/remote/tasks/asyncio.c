@@ -48,7 +48,7 @@ static bool inside(uint64_t offset, uint64_t len, uint64_t size)
     return offset >= 16 && offset <= size && len <= size - offset;
 }
 
-int asyncio_parse_debug(const uint8_t *bytes, struct asyncio *out)
+int asyncio_parse_debug(const uint8_t *bytes, int32_t head, struct asyncio *out)
 {
     uint64_t w[WORDS];
 
@@ -68,9 +68,9 @@ int asyncio_parse_debug(const uint8_t *bytes, struct asyncio *out)
     *out = (struct asyncio){
         .known = true,
         .task_size = (int32_t)w[TASK_SIZE],
-        .loop = 16,
-        .callback0 = 24,
-        .callbacks = 40,
+        .loop = head,
+        .callback0 = head + 8,
+        .callbacks = head + 24,
         .state = (int32_t)w[TASK_AWAITED_BY] + 8,
         .awaited_by = (int32_t)w[TASK_AWAITED_BY],
         .awaited_by_is_set = (int32_t)w[TASK_AWAITED_BY_IS_SET],
@@ -90,7 +90,7 @@ int asyncio_parse_debug(const uint8_t *bytes, struct asyncio *out)
 }
 
 /* Reads the section of the image that begins with this mapping. -ENOENT: it has none. */
-static int read_section(const struct memory *memory, const struct mapping *mapping,
+static int read_section(const struct memory *memory, const struct mapping *mapping, int32_t head,
                         struct asyncio *out)
 {
     uint8_t bytes[ASYNCIO_DEBUG_SIZE];
@@ -114,7 +114,7 @@ static int read_section(const struct memory *memory, const struct mapping *mappi
         return -EOPNOTSUPP;
     r = memory_read(memory, addr, bytes, sizeof bytes);
     if (r == 0)
-        r = asyncio_parse_debug(bytes, out);
+        r = asyncio_parse_debug(bytes, head, out);
     return r == -EFAULT || r == -EINVAL ? -EOPNOTSUPP : r;
 }
 
@@ -137,13 +137,27 @@ static int find_section(const struct memory *memory, const struct maps *maps,
             continue;
         if (m->start != runtime->image_base && !is_asyncio_path(m->path))
             continue;
-        int r = read_section(memory, m, out);
+        int r = read_section(memory, m, runtime->offsets.object_size, out);
         if (r == 0 || r == -ESRCH || r == -EPERM || r == -ENOMEM)
             return r;
         if (r == -EOPNOTSUPP)
             result = r; /* unless another one has it */
     }
     return result;
+}
+
+/* The layout of 3.13 where the head of an object is larger. */
+static struct asyncio layout_behind(int32_t more)
+{
+    struct asyncio found = layout_3_13;
+    int32_t *const fields[] = {&found.task_size, &found.loop,  &found.callback0,
+                               &found.callbacks, &found.state, &found.waiter,
+                               &found.coro,      &found.name,  &found.must_cancel,
+                               &found.cancels};
+
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
+        *fields[i] += more;
+    return found;
 }
 
 int asyncio_find(const struct memory *memory, const struct maps *maps,
@@ -156,7 +170,7 @@ int asyncio_find(const struct memory *memory, const struct maps *maps,
     if (runtime->version < 0x030d0000) {
         found = layout_3_12;
     } else if (runtime->version < 0x030e0000) {
-        found = layout_3_13;
+        found = layout_behind(runtime->offsets.object_size - 16);
     } else {
         int r = find_section(memory, maps, runtime, &found);
         if (r < 0)

@@ -36,6 +36,7 @@ int asyncio_find(const struct memory *memory, const struct maps *maps,
 int asyncio_find_running(const struct memory *memory, const struct maps *maps,
                          const struct runtime *runtime, struct asyncio *out);
 
-/* The 13 words of the section. -EINVAL: they make no sense. */
+/* The 13 words of the section, of an interpreter whose objects have a head of that size. -EINVAL:
+ * they make no sense. */
 #define ASYNCIO_DEBUG_SIZE (13 * 8)
-int asyncio_parse_debug(const uint8_t *bytes, struct asyncio *out);
+int asyncio_parse_debug(const uint8_t *bytes, int32_t head, struct asyncio *out);

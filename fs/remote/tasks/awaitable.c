@@ -99,8 +99,8 @@ enum awaitable_kind awaitable_classify(struct view *view, const struct offsets *
 {
     uint64_t type;
 
-    if (!object || object & 7 || !view_read64(view, object + OBJECT_TYPE, &type) || !type ||
-        type & 7)
+    if (!object || object & 7 || !object_field(view, object, offsets->object_type, &type) ||
+        !type || type & 7)
         return AWAITABLE_OTHER;
     size_t slot = (type >> 4) * 0x9e3779b97f4a7c15ull >> 56;
     _Static_assert(AWAITABLE_CACHE == 1 << 8, "the hash keeps 8 bits");
@@ -111,7 +111,8 @@ enum awaitable_kind awaitable_classify(struct view *view, const struct offsets *
     return cache->slots[slot].kind;
 }
 
-bool awaitable_unwrap(struct view *view, uint64_t object, uint64_t *out)
+bool awaitable_unwrap(struct view *view, const struct offsets *offsets, uint64_t object,
+                      uint64_t *out)
 {
-    return view_read64(view, object + 16, out) && *out && !(*out & 7);
+    return object_field(view, object, offsets->object_size, out) && *out && !(*out & 7);
 }

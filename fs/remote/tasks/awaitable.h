@@ -40,4 +40,5 @@ enum awaitable_kind awaitable_classify(struct view *view, const struct offsets *
 /* The object that a wrapper or the iterator of a future stands for: their first field
  * (PyAsyncGenASend, PyAsyncGenAThrow, PyCoroWrapper in Objects/genobject.c, anextawaitableobject
  * in Objects/iterobject.c, futureiterobject in Modules/_asynciomodule.c). */
-bool awaitable_unwrap(struct view *view, uint64_t object, uint64_t *out);
+bool awaitable_unwrap(struct view *view, const struct offsets *offsets, uint64_t object,
+                      uint64_t *out);

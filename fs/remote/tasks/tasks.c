@@ -111,7 +111,7 @@ uint32_t reading_type_name(struct reading *reading, uint64_t object)
 {
     uint64_t type;
 
-    if (!object_type(reading->view, object, &type))
+    if (!object_type(reading->view, reading->offsets, object, &type))
         return 0;
     size_t slot = (type >> 4) % TYPE_NAMES;
     if (reading->type_names[slot].type != type) {
@@ -165,7 +165,7 @@ static void find_codes(struct reading *reading)
         if (f->info)
             continue;
         const uint8_t *head = view_read(reading->view, f->code, size);
-        if (!head || (code_type && load64(head + OBJECT_TYPE) != code_type))
+        if (!head || (code_type && load64(head + reading->offsets->object_type) != code_type))
             continue;
         f->info = code_cache_find(reading->origin->codes, reading->offsets, f->code, head);
         if (!f->info)

@@ -23,12 +23,10 @@
 #define CLOSURE_MAX 16  /* cells of one function */
 #define MEMO_SLOTS 64
 
-#define CELL_VALUE 16 /* PyCellObject.ob_ref */
-
 /* collections.deque: struct dequeobject and struct BLOCK (Modules/_collectionsmodule.c), the same
  * from 3.9 to 3.15 */
-#define DEQUE_LEFT_BLOCK 24
-#define DEQUE_LEFT_INDEX 40
+#define DEQUE_LEFT_BLOCK 8
+#define DEQUE_LEFT_INDEX 24
 #define BLOCK_ITEMS 64 /* behind the link to the left, and before the one to the right */
 
 /* The tasks behind one object, found once for all tasks that refer to it. */
@@ -126,12 +124,13 @@ static void search_future(struct search *s, uint64_t future, enum awaitable_kind
 /* The futures in an asyncio.Queue's `_getters`, a deque: each is awaited by a task in get(). */
 static void search_getters(struct search *s, uint64_t deque)
 {
+    const struct offsets *o = s->reading->offsets;
     struct view *view = s->reading->view;
     uint64_t n, block, index, future;
 
-    if (!object_field(view, deque, OBJECT_SIZE, &n) ||
-        !object_field(view, deque, DEQUE_LEFT_BLOCK, &block) ||
-        !object_field(view, deque, DEQUE_LEFT_INDEX, &index))
+    if (!object_size(view, o, deque, &n) ||
+        !object_field(view, deque, o->object_size + DEQUE_LEFT_BLOCK, &block) ||
+        !object_field(view, deque, o->object_size + DEQUE_LEFT_INDEX, &index))
         return;
     for (uint64_t i = 0; i < n && i < AWAITERS_MAX && !reading_expired(s->reading); i++, index++) {
         if (index == BLOCK_ITEMS) {
@@ -170,7 +169,7 @@ static int search_cell(void *arg, uint64_t cell)
     struct search *s = arg;
     uint64_t value;
 
-    if (!view_read64(s->reading->view, cell + CELL_VALUE, &value) || !value)
+    if (!object_field(s->reading->view, cell, s->reading->offsets->cell_ref, &value) || !value)
         return 0;
     enum awaitable_kind kind = reading_classify(s->reading, value);
     if (!is_future(kind))
@@ -235,7 +234,7 @@ static int search_callback(struct search *s, uint64_t callback)
         return 0;
     switch (reading_classify(reading, callback)) {
     case AWAITABLE_BUILTIN: /* the wake-up of a task in C */
-        if (view_read64(view, callback + BUILTIN_SELF, &object))
+        if (object_field(view, callback, o->object_size + BUILTIN_SELF, &object))
             (void)found(s, object);
         break;
     case AWAITABLE_METHOD: /* the wake-up of a task in Python, TaskGroup._on_task_done, ... */

@@ -84,7 +84,7 @@ static void follow(struct reading *reading, uint32_t t)
         case AWAITABLE_COROUTINE: follow_coroutine(reading, t, object); return;
         case AWAITABLE_WRAPPER:
         case AWAITABLE_FUTURE_ITER:
-            if (awaitable_unwrap(reading->view, object, &object))
+            if (awaitable_unwrap(reading->view, reading->offsets, object, &object))
                 continue;
             reading->out->items[t].torn = true;
             l->next = 0;

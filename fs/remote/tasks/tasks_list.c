@@ -16,11 +16,9 @@
 
 #define INTERPRETERS_MAX 256 /* looked into */
 
-/* PyWeakReference.wr_object (Include/cpython/weakrefobject.h) */
-#define WEAKREF_OBJECT 16
 /* PyModuleObject.md_state: behind md_dict and, up to 3.14, md_def */
-#define MODULE_STATE_3_14 32
-#define MODULE_STATE_3_15 24
+#define MODULE_STATE_3_14 16
+#define MODULE_STATE_3_15 8
 /* asyncio_state is some 25 words */
 #define STATE_WORDS 32
 
@@ -97,7 +95,7 @@ static int collect(void *arg, uint64_t item)
         return 1;
     c->items = items;
     c->items[c->n++] = item;
-    prefetch_want(&c->reading->prefetch, item, WEAKREF_OBJECT + 8);
+    prefetch_want(&c->reading->prefetch, item, (uint32_t)c->reading->offsets->weakref_object + 8);
     return 0;
 }
 
@@ -115,7 +113,7 @@ static void add_set(struct reading *reading, uint64_t interp, uint64_t set, bool
     reading_fetch(reading);
     for (size_t i = 0; i < c.n && !reading->error; i++) {
         uint64_t task = c.items[i];
-        if (!weak || view_read64(reading->view, task + WEAKREF_OBJECT, &task))
+        if (!weak || object_field(reading->view, task, reading->offsets->weakref_object, &task))
             add_task(reading, interp, task, false);
     }
     free(c.items);
@@ -137,10 +135,9 @@ static void add_module_state(struct reading *reading, uint64_t interp, uint64_t 
     const struct offsets *o = reading->offsets;
     uint64_t state, word;
 
-    if (!view_read64(view,
-                     module + (o->version >= 0x030f0000 ? MODULE_STATE_3_15 : MODULE_STATE_3_14),
-                     &state) ||
-        !state || state & 7)
+    int32_t behind = o->version >= 0x030f0000 ? MODULE_STATE_3_15 : MODULE_STATE_3_14;
+
+    if (!object_field(view, module, o->object_size + behind, &state) || !state || state & 7)
         return;
     for (size_t i = 0; i < STATE_WORDS && !reading->error && !reading_expired(reading); i++) {
         struct object_class class;

@@ -119,7 +119,7 @@ static enum kind kind_of_object(struct finding *f, uint64_t object)
 {
     uint64_t type;
 
-    if (object & 7 || !object_type(f->view, object, &type))
+    if (object & 7 || !object_type(f->view, f->offsets, object, &type))
         return KIND_OTHER;
     for (size_t i = 0; i < f->types.n && i < f->kinds_alloc; i++)
         if (f->types.items[i].addr == type)
@@ -529,7 +529,7 @@ static int visit_group(void *arg, uint64_t group)
     if (dict_lookup_str(f->view, f->offsets, group, "weight_decay", &value) == 0)
         o->group.weight_decay = number(f, value);
     if (dict_lookup_str(f->view, f->offsets, group, "params", &value) == 0)
-        (void)object_field(f->view, value, OBJECT_SIZE, &o->group.parameters);
+        (void)object_size(f->view, f->offsets, value, &o->group.parameters);
     if (ARRAY_GROW(models->groups, models->groups_alloc, models->ngroups + 1) < 0)
         return f->error = -ENOMEM;
     models->groups[models->ngroups++] = o->group;

@@ -135,7 +135,7 @@ enum lock_class lock_classify(struct view *view, const struct offsets *offsets,
     struct search search = {view, offsets, MRO_MAX, LOCK_NONE};
     uint64_t type, mro;
 
-    if (!object_type(view, object, &type))
+    if (!object_type(view, offsets, object, &type))
         return LOCK_NONE;
     size_t slot = (type >> 4) * 0x9e3779b97f4a7c15ull >> 56;
     _Static_assert(LOCK_CACHE == 1 << 8, "the hash keeps 8 bits");
@@ -150,9 +150,8 @@ enum lock_class lock_classify(struct view *view, const struct offsets *offsets,
 
 /* ---- what the kernel sees ---- */
 
-#define FIRST_FIELD 16  /* behind the object's head: the lock, or where it is */
-#define RLOCK_OWNER 24  /* unsigned long, up to 3.13; in _PyRecursiveMutex after */
-#define RLOCK_COUNT 32  /* unsigned long; in _PyRecursiveMutex, how often beyond the first */
+/* Behind the head of each of them is the lock, or where it is; and of an RLock: */
+#define RLOCK_OWNER 8   /* unsigned long, up to 3.13; in _PyRecursiveMutex after */
 #define QUEUE_SIZE 128  /* more than sizeof(simplequeueobject) */
 #define PARKED_BEFORE 8 /* struct wait_entry: addr, then sema */
 
@@ -161,10 +160,10 @@ enum lock_class lock_classify(struct view *view, const struct offsets *offsets,
 #define HANDLE_OS_HANDLE 40
 #define HANDLE_EXITING 57 /* PyEvent */
 
-static bool points_to(struct view *view, uint64_t object, uint64_t futex)
+static bool points_to(struct view *view, const struct offsets *o, uint64_t object, uint64_t futex)
 {
     uint64_t semaphore;
-    return view_read64(view, object + FIRST_FIELD, &semaphore) && semaphore == futex;
+    return object_field(view, object, o->object_size, &semaphore) && semaphore == futex;
 }
 
 /* The address that a thread is parked for, from 3.13 on. */
@@ -178,29 +177,29 @@ static bool parked_for(struct view *view, const struct offsets *offsets, uint64_
 bool lock_is_waited(struct view *view, const struct offsets *offsets, uint64_t object,
                     enum lock_class class, uint64_t futex)
 {
+    const uint64_t first = object + (uint32_t)offsets->object_size;
     uint64_t parked, handle;
 
     switch (class) {
     case LOCK_LOCK:
     case LOCK_RLOCK:
-        return points_to(view, object, futex) ||
-               (parked_for(view, offsets, futex, &parked) && parked == object + FIRST_FIELD);
-    case LOCK_SEMLOCK: return points_to(view, object, futex);
+        return points_to(view, offsets, object, futex) ||
+               (parked_for(view, offsets, futex, &parked) && parked == first);
+    case LOCK_SEMLOCK: return points_to(view, offsets, object, futex);
     case LOCK_SIMPLE_QUEUE:
-        return points_to(view, object, futex) ||
+        return points_to(view, offsets, object, futex) ||
                (parked_for(view, offsets, futex, &parked) && parked - object < QUEUE_SIZE);
     case LOCK_HANDLE:
-        return parked_for(view, offsets, futex, &parked) &&
-               view_read64(view, object + FIRST_FIELD, &handle) &&
+        return parked_for(view, offsets, futex, &parked) && view_read64(view, first, &handle) &&
                parked == handle + HANDLE_EXITING;
     default: return false;
     }
 }
 
-uint64_t rlock_owner(struct view *view, uint64_t object)
+uint64_t rlock_owner(struct view *view, const struct offsets *offsets, uint64_t object)
 {
     uint64_t owner;
-    return view_read64(view, object + RLOCK_OWNER, &owner) ? owner : 0;
+    return object_field(view, object, offsets->object_size + RLOCK_OWNER, &owner) ? owner : 0;
 }
 
 uint64_t lock_joined_thread(struct view *view, const struct offsets *offsets, uint64_t futex)
@@ -216,20 +215,21 @@ uint64_t lock_joined_thread(struct view *view, const struct offsets *offsets, ui
                : 0;
 }
 
-#define SEMLOCK_SIZE 44 /* up to name */
+#define SEMLOCK_SIZE 28 /* behind its head, up to name */
 
-bool semlock_read(struct view *view, uint64_t object, struct semlock *out)
+bool semlock_read(struct view *view, const struct offsets *offsets, uint64_t object,
+                  struct semlock *out)
 {
-    const uint8_t *p = view_read(view, object, SEMLOCK_SIZE);
+    const uint8_t *p = view_read(view, object + (uint32_t)offsets->object_size, SEMLOCK_SIZE);
 
     if (!p)
         return false;
     *out = (struct semlock){
-        .semaphore = load64(p + FIRST_FIELD),
-        .last = load64(p + FIRST_FIELD + 8),
-        .count = (int32_t)load32(p + FIRST_FIELD + 16),
-        .max = (int32_t)load32(p + FIRST_FIELD + 20),
-        .recursive = !load32(p + FIRST_FIELD + 24),
+        .semaphore = load64(p),
+        .last = load64(p + 8),
+        .count = (int32_t)load32(p + 16),
+        .max = (int32_t)load32(p + 20),
+        .recursive = !load32(p + 24),
     };
     return true;
 }

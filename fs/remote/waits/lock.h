@@ -64,7 +64,7 @@ bool lock_is_waited(struct view *view, const struct offsets *offsets, uint64_t o
                     enum lock_class class, uint64_t futex);
 
 /* The thread that holds an RLock of C: a pthread_t; 0: nobody, or not readable. */
-uint64_t rlock_owner(struct view *view, uint64_t object);
+uint64_t rlock_owner(struct view *view, const struct offsets *offsets, uint64_t object);
 
 /* The thread whose end another one sleeps for in the futex, by its threading._shutdown() or its
  * Thread.join() (3.13 on): a pthread_t, if the memory there is what it should be; else 0. */
@@ -78,4 +78,5 @@ struct semlock {
     int32_t max;        /* how many may have it */
     bool recursive;
 };
-bool semlock_read(struct view *view, uint64_t object, struct semlock *out);
+bool semlock_read(struct view *view, const struct offsets *offsets, uint64_t object,
+                  struct semlock *out);

@@ -293,7 +293,8 @@ static bool waits_in(struct finding *f, struct waiter *w, uint64_t object)
     enum lock_class is = class_of(f, object);
 
     if (is == LOCK_NONE && object && object_classify(f->view, f->offsets, object, &class) == 0 &&
-        class.kind == OBJECT_BUILTIN && view_read64(f->view, object + BUILTIN_SELF, &object))
+        class.kind == OBJECT_BUILTIN &&
+        object_field(f->view, object, f->offsets->object_size + BUILTIN_SELF, &object))
         is = class_of(f, object);
     if (is == LOCK_NONE || is > LOCK_HANDLE ||
         !lock_is_waited(f->view, f->offsets, object, is, w->lwp->args[0]))
@@ -399,7 +400,7 @@ static void prefetch(struct finding *f)
             if (view_get(f->view, slots.addr, 8 * slots.n, &p) == 0)
                 for (uint32_t k = slots.n; k-- > 0 && n < ARRAY_SIZE(objects);)
                     objects[n++] = frame_slot(f->view, f->offsets, &slots, k);
-            objects_queue(f->view, objects, n);
+            objects_queue(f->view, f->offsets, objects, n);
         }
         (void)view_fill(f->view);
     }
@@ -733,7 +734,7 @@ static void add_lock_holders(struct finding *f, const struct waiter *w)
     default: break;
     }
     if (w->lock_class == LOCK_RLOCK)
-        add_owner(f, w, rlock_owner(f->view, w->lock), w->lock);
+        add_owner(f, w, rlock_owner(f->view, f->offsets, w->lock), w->lock);
     else if (w->lock && !add_with_blocks(f, w->lock, HELD_CERTAIN))
         add_likely(f, w);
 }
@@ -898,8 +899,9 @@ int waits_each_semlock(const struct waits_origin *origin, semlock_visit *visit, 
     for (size_t i = 0; i < f.nholds && r == 0; i++) {
         const struct hold *hold = &f.holds[i];
         const struct waiter *w = &f.items[hold->waiter];
-        if (class_of(&f, hold->lock) == LOCK_SEMLOCK && semlock_read(f.view, hold->lock, &lock) &&
-            lock.count > 0 && lock.last == w->thread_id)
+        if (class_of(&f, hold->lock) == LOCK_SEMLOCK &&
+            semlock_read(f.view, f.offsets, hold->lock, &lock) && lock.count > 0 &&
+            lock.last == w->thread_id)
             r = visit(arg, &lock, w->lwp->tid, hold->frame.info, hold->at);
     }
     return r;
