@@ -51,12 +51,13 @@ def note(kind, version, **found):
             file.write(json.dumps({"kind": kind, "version": version and list(version[:2]), **found}) + "\n")
 
 
-def looked_at(probe, target):
-    """Reads what status, backtrace, stacks.folded, locals and a table say."""
+def looked_at(probe, target, path=None):
+    """Reads what status, backtrace, stacks.folded, locals and a table say. path: as its code knows it, where that isn't
+    the script's own."""
     directory, main = probe.path / str(target.pid), target.pid
     status = (directory / "status").read_text()
     assert "\nSupported: yes\n" in status, status
-    path = target.path()
+    path = path or target.path()
     frames = [(name, path, LINES[name]) for name in ("inner", "outer", "<module>")]
     eventually(lambda: parse_backtrace((directory / "backtrace").read_text(), main).threads[main].frames == frames,
                what=f"{frames} in {(directory / 'backtrace').read_text()}")

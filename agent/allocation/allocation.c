@@ -3,12 +3,12 @@
 #include "agent/allocation/gap.h"
 #include "agent/allocation/table.h"
 #include "agent/base/clock.h"
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/signal_stack.h"
 #include "agent/cpython/struct_layout.h"
 #include "agent/wire/record.h"
 #include "agent/wire/refuse.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -202,8 +202,8 @@ static void install(char words[PROTO_WORDS_MAX])
 /* What evaluate/watching.py tries out is the layout of frames, where one of Python's runs. */
 static int bind(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 {
-    api.get = (void (*)(enum domain, struct allocator *))dlsym(RTLD_DEFAULT, "PyMem_GetAllocator");
-    api.set = (void (*)(enum domain, struct allocator *))dlsym(RTLD_DEFAULT, "PyMem_SetAllocator");
+    api.get = (void (*)(enum domain, struct allocator *))looked_up.PyMem_GetAllocator;
+    api.set = (void (*)(enum domain, struct allocator *))looked_up.PyMem_SetAllocator;
     if (guest_watching(&interpreter->guest) < 0)
         PyErr_Clear(); /* then the next says no */
     if (api.get && api.set && signal_stack_bind())

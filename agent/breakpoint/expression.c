@@ -2,9 +2,9 @@
 
 #include "agent/cpython/code_flags.h"
 #include "agent/cpython/codes.h"
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/text.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 
 #define COMPILED 1024u                  /* a power of two: so many are kept */
@@ -39,12 +39,10 @@ static struct {
 bool expression_bind(void)
 {
     api.vectorcall = (PyObject * (*)(PyObject *, PyObject *const *, size_t, PyObject *))
-        dlsym(RTLD_DEFAULT, "PyObject_Vectorcall");
-    api.function_new = (PyObject * (*)(PyObject *, PyObject *))
-        dlsym(RTLD_DEFAULT, "PyFunction_New");
-    api.variable = (PyObject * (*)(PyFrameObject *, PyObject *))
-        dlsym(RTLD_DEFAULT, "PyFrame_GetVar");
-    api.globals = (PyObject * (*)(PyFrameObject *)) dlsym(RTLD_DEFAULT, "PyFrame_GetGlobals");
+                         looked_up.PyObject_Vectorcall;
+    api.function_new = (PyObject * (*)(PyObject *, PyObject *)) looked_up.PyFunction_New;
+    api.variable = (PyObject * (*)(PyFrameObject *, PyObject *)) looked_up.PyFrame_GetVar;
+    api.globals = (PyObject * (*)(PyFrameObject *)) looked_up.PyFrame_GetGlobals;
     return api.function_new && codes_bind();
 }
 

@@ -6,10 +6,9 @@
 #include "agent/breakpoint/raise.h"
 #include "agent/cpython/code_flags.h"
 #include "agent/cpython/codes.h"
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/statement.h"
 #include "agent/monitor/hear.h"
-
-#include <dlfcn.h>
 
 #define STARTED 64 /* a power of two */
 
@@ -214,7 +213,7 @@ static void name_again(void *arg, PyObject *code, unsigned wanted)
 
 int listen_begin(struct interpreter *interpreter, unsigned everywhere, char words[PROTO_WORDS_MAX])
 {
-    get_lasti = (int (*)(PyFrameObject *))dlsym(RTLD_DEFAULT, "PyFrame_GetLasti");
+    get_lasti = (int (*)(PyFrameObject *))looked_up.PyFrame_GetLasti;
     int r = hear_begin(interpreter, &hearer, everywhere, EVENTS, words);
     if (r > 0)
         places_each(interpreter, name_again, interpreter);

@@ -1,8 +1,7 @@
 #include "agent/cpython/code_site.h"
 
 #include "agent/cpython/code_flags.h"
-
-#include <dlfcn.h>
+#include "agent/cpython/look_up.h"
 
 /* Code that may await, beside coroutines. */
 #define AWAITS (CO_GENERATOR | CO_ITERABLE_COROUTINE | CO_ASYNC_GENERATOR)
@@ -20,7 +19,7 @@ static int (*addr2line)(PyObject *code, int offset); /* PyCode_Addr2Line */
 
 bool code_site_bind(void)
 {
-    addr2line = (int (*)(PyObject *, int))dlsym(RTLD_DEFAULT, "PyCode_Addr2Line");
+    addr2line = (int (*)(PyObject *, int))looked_up.PyCode_Addr2Line;
     return addr2line;
 }
 

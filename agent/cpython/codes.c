@@ -3,10 +3,9 @@
 #include "agent/cpython/codes.h"
 
 #include "agent/cpython/code_flags.h"
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/text.h"
 #include "agent/cpython/thread_states.h"
-
-#include <dlfcn.h>
 
 #define FRAMES_MAX 20000 /* of a thread */
 #define DEPTH_MAX 100    /* of functions in functions */
@@ -89,17 +88,17 @@ static void find_words(void)
 
 bool codes_bind(void)
 {
-    static const char *const makers[] = {"PyGen_Type", "PyCoro_Type", "PyAsyncGen_Type"};
+    void *const makers[] = {looked_up.PyGen_Type, looked_up.PyCoro_Type, looked_up.PyAsyncGen_Type};
 
     if (api.bound)
         return true;
-    api.code = dlsym(RTLD_DEFAULT, "PyCode_Type");
-    api.function = dlsym(RTLD_DEFAULT, "PyFunction_Type");
+    api.code = looked_up.PyCode_Type;
+    api.function = looked_up.PyFunction_Type;
     for (size_t i = 0; i < ARRAY_SIZE(makers); i++)
-        api.makers[i] = dlsym(RTLD_DEFAULT, makers[i]);
-    api.function_code = (PyObject * (*)(PyObject *)) dlsym(RTLD_DEFAULT, "PyFunction_GetCode");
-    api.each_object = (void (*)(int (*)(PyObject *, void *),
-                                void *))dlsym(RTLD_DEFAULT, "PyUnstable_GC_VisitObjects");
+        api.makers[i] = makers[i];
+    api.function_code = (PyObject * (*)(PyObject *)) looked_up.PyFunction_GetCode;
+    api.each_object =
+        (void (*)(int (*)(PyObject *, void *), void *))looked_up.PyUnstable_GC_VisitObjects;
     if (!api.code || !api.function || !api.function_code || !bind_attributes())
         return false;
     find_words();

@@ -1,8 +1,7 @@
 #include "agent/cpython/current_task.h"
 
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/text.h"
-
-#include <dlfcn.h>
 
 bool current_task_init(struct current_task *self)
 {
@@ -72,13 +71,12 @@ PyObject *current_task_name(const struct current_task *self, PyObject *task)
 
 PyObject *current_task_coro(const struct current_task *self, PyObject *task)
 {
-    static const char *const types[] = {"PyCoro_Type", "PyGen_Type"};
+    PyTypeObject *const types[] = {looked_up.PyCoro_Type, looked_up.PyGen_Type};
     _cleanup_unref_ PyObject *coro = PyObject_CallFunctionObjArgs(self->coro, task, NULL);
     PyObject *name = NULL;
 
     for (size_t i = 0; coro && !name && i < 2; i++) {
-        PyTypeObject *type = dlsym(RTLD_DEFAULT, types[i]);
-        if (type && is_exactly(coro, type))
+        if (types[i] && is_exactly(coro, types[i]))
             name = PyObject_GetAttrString(coro, "__qualname__");
     }
     PyErr_Clear();

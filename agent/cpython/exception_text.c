@@ -1,6 +1,7 @@
 #include "agent/cpython/exception_text.h"
 
-#include <dlfcn.h>
+#include "agent/cpython/look_up.h"
+
 #include <errno.h>
 
 static void *str_slot(PyObject *type)
@@ -11,7 +12,7 @@ static void *str_slot(PyObject *type)
 /* PyExc_BaseExceptionGroup, since 3.11. */
 static PyObject *group_type(void)
 {
-    PyObject **group = dlsym(RTLD_DEFAULT, "PyExc_BaseExceptionGroup");
+    PyObject **group = looked_up.PyExc_BaseExceptionGroup;
     return group ? *group : NULL;
 }
 

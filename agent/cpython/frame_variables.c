@@ -2,10 +2,10 @@
 
 #include "agent/cpython/code_flags.h"
 #include "agent/cpython/codes.h"
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/struct_layout.h"
 #include "agent/cpython/text.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 
 #define FAST_CELL_OR_FREE 0xc0 /* of co_localspluskinds: Include/internal/pycore_code.h */
@@ -15,9 +15,8 @@ static void *cell_type;
 
 int frame_variables_bind(void)
 {
-    get_variable = (PyObject * (*)(PyFrameObject *, PyObject *))
-        dlsym(RTLD_DEFAULT, "PyFrame_GetVar");
-    cell_type = dlsym(RTLD_DEFAULT, "PyCell_Type");
+    get_variable = (PyObject * (*)(PyFrameObject *, PyObject *)) looked_up.PyFrame_GetVar;
+    cell_type = looked_up.PyCell_Type;
     return codes_bind() && (get_variable || cell_type) ? 0 : -EOPNOTSUPP;
 }
 

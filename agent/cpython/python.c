@@ -1,5 +1,7 @@
 #include "agent/cpython/python.h"
 
+#include "agent/cpython/look_up.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -7,18 +9,34 @@
 
 struct python python;
 
-static void *look_up(const char *name) { return dlsym(RTLD_DEFAULT, name); }
+/* The segment that it lies in; for dl_iterate_phdr(3). 1: no more are wanted. */
+static int visit(struct dl_phdr_info *info, size_t size, void *runtime)
+{
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        size_t at = (uintptr_t)runtime - info->dlpi_addr - segment->p_vaddr;
+        if (segment->p_type == PT_LOAD && at < segment->p_memsz) {
+            python.runtime = runtime;
+            python.runtime_size = segment->p_memsz - at;
+            return 1;
+        }
+    }
+    return 0;
+}
 
+/* Where it isn't exported, what comes behind it counts as part of it. */
 static void find_runtime(void)
 {
     Dl_info info;
     const ElfW(Sym) *symbol = NULL;
-    void *runtime = look_up("_PyRuntime");
+    void *runtime = looked_up._PyRuntime;
 
     if (runtime && dladdr1(runtime, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol &&
         info.dli_saddr == runtime) {
         python.runtime = runtime;
         python.runtime_size = symbol->st_size;
+    } else if (runtime) {
+        dl_iterate_phdr(visit, runtime);
     }
 }
 
@@ -29,27 +47,27 @@ int python_bind(void)
     if (sscanf(Py_GetVersion(), "%u.%u", &major, &minor) != 2 || major != 3 || minor < 10)
         return -EOPNOTSUPP;
     python.version = major << 8 | minor;
-    python.interpreter_main = look_up("PyInterpreterState_Main");
-    python.interpreter_head = look_up("PyInterpreterState_Head");
-    python.interpreter_next = look_up("PyInterpreterState_Next");
-    python.interpreter_find = look_up("_PyInterpreterState_LookUpID");
-    python.state_delete_current = look_up("PyThreadState_DeleteCurrent");
-    python.thread_first = look_up("PyInterpreterState_ThreadHead");
-    python.thread_next = look_up("PyThreadState_Next");
-    python.finalizing = look_up("Py_IsFinalizing");
+    python.interpreter_main = looked_up.PyInterpreterState_Main;
+    python.interpreter_head = looked_up.PyInterpreterState_Head;
+    python.interpreter_next = looked_up.PyInterpreterState_Next;
+    python.interpreter_find = looked_up._PyInterpreterState_LookUpID;
+    python.state_delete_current = looked_up.PyThreadState_DeleteCurrent;
+    python.thread_first = looked_up.PyInterpreterState_ThreadHead;
+    python.thread_next = looked_up.PyThreadState_Next;
+    python.finalizing = looked_up.Py_IsFinalizing;
     if (!python.finalizing)
-        python.finalizing = look_up("_Py_IsFinalizing");
-    python.enter_tracing = look_up("PyThreadState_EnterTracing");
-    python.leave_tracing = look_up("PyThreadState_LeaveTracing");
+        python.finalizing = looked_up._Py_IsFinalizing;
+    python.enter_tracing = looked_up.PyThreadState_EnterTracing;
+    python.leave_tracing = looked_up.PyThreadState_LeaveTracing;
     if (!python.enter_tracing || !python.leave_tracing)
         python.enter_tracing = python.leave_tracing = NULL;
-    python.context_new = look_up("PyContextVar_New");
-    python.context_get = look_up("PyContextVar_Get");
-    python.context_set = look_up("PyContextVar_Set");
+    python.context_new = looked_up.PyContextVar_New;
+    python.context_get = looked_up.PyContextVar_Get;
+    python.context_set = looked_up.PyContextVar_Set;
     if (!python.context_get || !python.context_set)
         python.context_new = NULL;
-    python.locals_to_fast = look_up("PyFrame_LocalsToFast");
-    python.frame_back = look_up("PyFrame_GetBack");
+    python.locals_to_fast = looked_up.PyFrame_LocalsToFast;
+    python.frame_back = looked_up.PyFrame_GetBack;
     find_runtime();
     return python.interpreter_main && python.interpreter_head && python.interpreter_next &&
                    python.state_delete_current && python.thread_first && python.thread_next &&

@@ -1,8 +1,8 @@
 /* CPython, all versions: what one library for 3.10 to 3.15 may use of it.
  *
  * Everything is of the limited API of 3.10, in functions only: references are counted by Py_IncRef
- * and Py_DecRef, never by macros that know the layout of an object. What is beyond it is looked up
- * at run time; each such function says since when and until when it is there. */
+ * and Py_DecRef, never by macros that know the layout of an object. What is beyond it is
+ * looked_up (look_up.h says since when and until when it is there). */
 #pragma once
 
 #define PY_SSIZE_T_CLEAN

@@ -3,7 +3,8 @@
  * collector, and that destructors. */
 #include "agent/cpython/safe_repr.h"
 
-#include <dlfcn.h>
+#include "agent/cpython/look_up.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -392,9 +393,9 @@ static bool is_plain(PyObject *value)
     static void *function, *code; /* types that the limited API lacks */
 
     if (!function)
-        function = dlsym(RTLD_DEFAULT, "PyFunction_Type");
+        function = looked_up.PyFunction_Type;
     if (!code)
-        code = dlsym(RTLD_DEFAULT, "PyCode_Type");
+        code = looked_up.PyCode_Type;
     const void *type = Py_TYPE(value);
     return value == Py_None || value == Py_Ellipsis || type == &PyBool_Type ||
            type == &PyCFunction_Type || type == function || type == code;

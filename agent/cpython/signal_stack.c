@@ -1,8 +1,8 @@
 #include "agent/cpython/signal_stack.h"
 
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/struct_layout.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
 #define FRAMES_MAX 512
@@ -18,14 +18,13 @@ static struct {
 
 bool signal_stack_bind(void)
 {
-    int (*line)(PyObject *, int) =
-        (int (*)(PyObject *, int))dlsym(RTLD_DEFAULT, "PyCode_Addr2Line");
+    int (*line)(PyObject *, int) = (int (*)(PyObject *, int))looked_up.PyCode_Addr2Line;
     /* 3.13 */
     PyThreadState *(*current)(void) = (PyThreadState * (*)(void))
-        dlsym(RTLD_DEFAULT, "PyThreadState_GetUnchecked");
+                                          looked_up.PyThreadState_GetUnchecked;
 
     if (!current)
-        current = (PyThreadState * (*)(void)) dlsym(RTLD_DEFAULT, "_PyThreadState_UncheckedGet");
+        current = (PyThreadState * (*)(void)) looked_up._PyThreadState_UncheckedGet;
     if (!line || !current || !struct_layout_find())
         return false;
     /* handlers may run by now, in other threads: there is never another word here for a moment */

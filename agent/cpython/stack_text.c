@@ -1,6 +1,6 @@
 #include "agent/cpython/stack_text.h"
 
-#include <dlfcn.h>
+#include "agent/cpython/look_up.h"
 
 static int (*frame_lasti)(PyFrameObject *); /* PyFrame_GetLasti, since 3.11 */
 
@@ -10,7 +10,7 @@ void stack_text_site(struct code_sites *sites, PyFrameObject *frame, PyObject *c
     static bool looked;
 
     if (!looked)
-        frame_lasti = (int (*)(PyFrameObject *))dlsym(RTLD_DEFAULT, "PyFrame_GetLasti");
+        frame_lasti = (int (*)(PyFrameObject *))looked_up.PyFrame_GetLasti;
     looked = true;
     int lasti = frame_lasti ? frame_lasti(frame) : -1;
     code_site_find(sites, code, lasti, out);

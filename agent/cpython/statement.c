@@ -5,8 +5,7 @@
 #include "agent/cpython/statement.h"
 
 #include "agent/cpython/codes.h"
-
-#include <dlfcn.h>
+#include "agent/cpython/look_up.h"
 
 #define AGAIN_MAX 8
 
@@ -197,7 +196,7 @@ int statement_jump(PyObject *code, int from, int to)
     static int (*line_at)(PyObject *, int); /* PyCode_Addr2Line */
 
     if (!line_at)
-        line_at = (int (*)(PyObject *, int))dlsym(RTLD_DEFAULT, "PyCode_Addr2Line");
+        line_at = (int (*)(PyObject *, int))looked_up.PyCode_Addr2Line;
     if (!line_at || to >= from)
         return 0;
     int line = line_at(code, to), handler;

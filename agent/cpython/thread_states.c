@@ -1,9 +1,9 @@
 #include "agent/cpython/thread_states.h"
 
 #include "agent/base/clock.h"
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/struct_layout.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static int find_lock(void)
         return -EOPNOTSUPP;
     size_t head = (size_t)table.rt_interpreters_head;
     PyInterpreterState *const *words = (PyInterpreterState *const *)(python.runtime + head);
-    api.mutex_unlock = (void (*)(void *))dlsym(RTLD_DEFAULT, "PyMutex_Unlock");
+    api.mutex_unlock = (void (*)(void *))looked_up.PyMutex_Unlock;
     if (head < sizeof(void *) || head + 2 * sizeof(void *) > python.runtime_size ||
         words[0] != python.interpreter_head() || words[1] != python.interpreter_main() ||
         (is_mutex() && !api.mutex_unlock))

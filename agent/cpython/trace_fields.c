@@ -1,6 +1,7 @@
 #include "agent/cpython/trace_fields.h"
 
-#include <dlfcn.h>
+#include "agent/cpython/look_up.h"
+
 #include <errno.h>
 
 #define WORDS_MAX 32 /* of a thread state, in which the field is looked for */
@@ -43,7 +44,7 @@ static int find_word(PyThreadState *own, set_function *set, trace_fields_called 
 static bool is_allowed(void)
 {
     int (*audit)(const char *, const char *, ...) =
-        (int (*)(const char *, const char *, ...))dlsym(RTLD_DEFAULT, "PySys_Audit");
+        (int (*)(const char *, const char *, ...))looked_up.PySys_Audit;
     return audit && audit("sys.settrace", NULL) == 0;
 }
 
@@ -62,7 +63,7 @@ static int find_fields(set_function *set, trace_fields_called *function)
 
 int trace_fields_bind(trace_fields_called *function, bool own)
 {
-    set_function *set = (set_function *)dlsym(RTLD_DEFAULT, "_PyEval_SetTrace");
+    set_function *set = (set_function *)looked_up._PyEval_SetTrace;
 
     trace_fields.ours = function;
     bool fit = python.version < 0x030c && set && (own || trace_fields.word) && is_allowed();

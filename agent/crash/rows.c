@@ -1,11 +1,11 @@
 #include "agent/crash/rows.h"
 
 #include "agent/base/clock.h"
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/safe_repr.h"
 #include "agent/record/recorder.h"
 #include "agent/wire/channel.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 
 struct writing {
@@ -20,7 +20,7 @@ int crash_reader_init(struct crash_reader *reader)
 {
     if (!attribute_find(PyExc_BaseException, "__suppress_context__", &reader->suppress_context))
         return -EOPNOTSUPP;
-    PyObject **group = dlsym(RTLD_DEFAULT, "PyExc_BaseExceptionGroup");
+    PyObject **group = looked_up.PyExc_BaseExceptionGroup;
     if (group)
         attribute_find(*group, "exceptions", &reader->members);
     int r = exception_text_init(&reader->raised);
@@ -102,7 +102,7 @@ static PyObject *variables(PyObject *frame)
     PyObject *locals = PyObject_GetAttrString(frame, "f_locals");
 
     if (locals && !is_exactly(locals, &PyDict_Type)) {
-        void *proxy = dlsym(RTLD_DEFAULT, "PyFrameLocalsProxy_Type"); /* since 3.13 */
+        void *proxy = looked_up.PyFrameLocalsProxy_Type; /* since 3.13 */
         PyObject *copy = Py_TYPE(locals) == proxy ? PyObject_CallMethod(locals, "copy", NULL)
                                                   : NULL;
         Py_DecRef(locals);

@@ -1,8 +1,8 @@
 #include "agent/crash/uncaught.h"
 
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/text.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 
 #define RAW_THREAD "Exception ignored in thread started by" /* Modules/_threadmodule.c */
@@ -201,8 +201,8 @@ static int on_change(int event, PyObject *dict, PyObject *key, PyObject *value)
 
 static void watch(void)
 {
-    int (*add)(watch_callback *) = dlsym(RTLD_DEFAULT, "PyDict_AddWatcher"); /* since 3.12 */
-    int (*begin)(int, PyObject *) = dlsym(RTLD_DEFAULT, "PyDict_Watch");
+    int (*add)(watch_callback *) = looked_up.PyDict_AddWatcher; /* since 3.12 */
+    int (*begin)(int, PyObject *) = looked_up.PyDict_Watch;
 
     if (!add || !begin)
         return;
@@ -218,8 +218,8 @@ static void watch(void)
 
 static void unwatch(void)
 {
-    int (*clear)(int) = dlsym(RTLD_DEFAULT, "PyDict_ClearWatcher");
-    int (*end)(int, PyObject *) = dlsym(RTLD_DEFAULT, "PyDict_Unwatch");
+    int (*clear)(int) = looked_up.PyDict_ClearWatcher;
+    int (*end)(int, PyObject *) = looked_up.PyDict_Unwatch;
 
     for (size_t i = 0; watcher >= 0 && end && i < ARRAY_SIZE(places); i++) {
         PyObject *dict = dict_of(places[i].module);

@@ -1,12 +1,12 @@
 #include "agent/interpreter/guest.h"
 
 #include "agent/cpython/embedded.h"
+#include "agent/cpython/look_up.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/interpreter/joining.h"
 #include "agent/interpreter/part.h"
 #include "agent/sources.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 
 #define CAPSULE "probefs agent"
@@ -138,9 +138,8 @@ static int note_main_thread(struct guest *guest)
 }
 
 /* A type of CPython's own. */
-static int add_type(PyObject *module, const char *name, const char *symbol)
+static int add_type(PyObject *module, const char *name, PyObject *type)
 {
-    PyObject *type = dlsym(RTLD_DEFAULT, symbol);
     return type ? PyObject_SetAttrString(module, name, type) : -1;
 }
 
@@ -153,8 +152,8 @@ static int make_probe(struct guest *guest)
     guest->probe = PyModule_New("_probe");
     if (!guest->probe || add_attribute(guest->probe, "write_local", write) < 0 ||
         add_attribute(guest->probe, "frames_are_safe", safe) < 0 ||
-        add_type(guest->probe, "Context", "PyContext_Type") < 0 ||
-        add_type(guest->probe, "ContextVar", "PyContextVar_Type") < 0 ||
+        add_type(guest->probe, "Context", looked_up.PyContext_Type) < 0 ||
+        add_type(guest->probe, "ContextVar", looked_up.PyContextVar_Type) < 0 ||
         add_attribute(guest->probe, "stream_source", stream) < 0 ||
         add_attribute(guest->probe, "tree_source", tree) < 0 || parts_lend(guest) < 0)
         return -EIO;

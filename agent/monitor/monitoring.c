@@ -1,6 +1,7 @@
 #include "agent/monitor/monitoring.h"
 
-#include <dlfcn.h>
+#include "agent/cpython/look_up.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -104,12 +105,10 @@ static int find_masks(void)
 
 static int bind(void)
 {
-    api.set_vectorcall =
-        (void (*)(PyObject *, vectorcall *))dlsym(RTLD_DEFAULT, "PyFunction_SetVectorcall");
-    api.vectorcall = (vectorcall * (*)(PyObject *)) dlsym(RTLD_DEFAULT, "PyVectorcall_Function");
-    api.add_watcher =
-        (int (*)(int (*)(enum code_event, PyObject *)))dlsym(RTLD_DEFAULT, "PyCode_AddWatcher");
-    api.clear_watcher = (int (*)(int))dlsym(RTLD_DEFAULT, "PyCode_ClearWatcher");
+    api.set_vectorcall = (void (*)(PyObject *, vectorcall *))looked_up.PyFunction_SetVectorcall;
+    api.vectorcall = (vectorcall * (*)(PyObject *)) looked_up.PyVectorcall_Function;
+    api.add_watcher = (int (*)(int (*)(enum code_event, PyObject *)))looked_up.PyCode_AddWatcher;
+    api.clear_watcher = (int (*)(int))looked_up.PyCode_ClearWatcher;
     if (!api.set_vectorcall || !api.vectorcall || !api.add_watcher || !api.clear_watcher)
         return -EOPNOTSUPP;
     return api.disable ? 0 : find_masks();

@@ -1,10 +1,10 @@
 #include "agent/monitor/trace_enter.h"
 
 #include "agent/cpython/code_flags.h"
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/trace_fields.h"
 #include "agent/interpreter/own_threads.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 
@@ -311,11 +311,11 @@ static bool find_flags(void)
 
 static bool bind(void)
 {
-    api.run = (evaluate_function *)dlsym(RTLD_DEFAULT, "_PyEval_EvalFrameDefault");
+    api.run = (evaluate_function *)looked_up._PyEval_EvalFrameDefault;
     api.get = (evaluate_function * (*)(PyInterpreterState *))
-        dlsym(RTLD_DEFAULT, "_PyInterpreterState_GetEvalFrameFunc");
-    api.set = (void (*)(PyInterpreterState *, evaluate_function *))dlsym(
-        RTLD_DEFAULT, "_PyInterpreterState_SetEvalFrameFunc");
+                  looked_up._PyInterpreterState_GetEvalFrameFunc;
+    api.set = (void (*)(PyInterpreterState *,
+                        evaluate_function *))looked_up._PyInterpreterState_SetEvalFrameFunc;
     return api.run && api.get && api.set && (api.optimized || find_flags());
 }
 

@@ -1,6 +1,7 @@
 #include "agent/sample/sample.h"
 
 #include "agent/base/clock.h"
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/signal_stack.h"
 #include "agent/cpython/struct_layout.h"
 #include "agent/watch/trap.h"
@@ -8,7 +9,6 @@
 #include "agent/wire/refuse.h"
 #include "agent/wire/trap_samples.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -172,7 +172,7 @@ static bool find_needs(void)
             size = (size_t)fields[i] + sizeof(void *);
     frame_size = size;
     self = getpid();
-    code_type = dlsym(RTLD_DEFAULT, "PyCode_Type");
+    code_type = looked_up.PyCode_Type;
     return size <= FRAME_MAX && code_type && copy((uint64_t)(uintptr_t)&self, &copied, 1);
 }
 

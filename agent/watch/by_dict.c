@@ -1,12 +1,12 @@
 /* Keys of dicts, through CPython's watchers of dicts (3.12 on): a dict that is watched calls us
  * before it changes, in the thread that changes it, which costs nanoseconds. No code may run there:
  * what is seen goes through the queue of the traps. */
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/text.h"
 #include "agent/watch/trap_queue.h"
 #include "agent/watch/watched.h"
 #include "agent/wire/proto.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 
 /* PyDict_WatchEvent */
@@ -75,10 +75,10 @@ static int on_event(enum event event, PyObject *dict, PyObject *key, PyObject *n
 
 static int bind(void)
 {
-    api.add = (int (*)(dict_callback *))dlsym(RTLD_DEFAULT, "PyDict_AddWatcher");
-    api.clear = (int (*)(int))dlsym(RTLD_DEFAULT, "PyDict_ClearWatcher");
-    api.watch = (int (*)(int, PyObject *))dlsym(RTLD_DEFAULT, "PyDict_Watch");
-    api.unwatch = (int (*)(int, PyObject *))dlsym(RTLD_DEFAULT, "PyDict_Unwatch");
+    api.add = (int (*)(dict_callback *))looked_up.PyDict_AddWatcher;
+    api.clear = (int (*)(int))looked_up.PyDict_ClearWatcher;
+    api.watch = (int (*)(int, PyObject *))looked_up.PyDict_Watch;
+    api.unwatch = (int (*)(int, PyObject *))looked_up.PyDict_Unwatch;
     return api.add && api.clear && api.watch && api.unwatch && signal_stack_bind() ? 0
                                                                                    : -EOPNOTSUPP;
 }

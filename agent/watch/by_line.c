@@ -6,12 +6,12 @@
  * behind the event before: at that line, or, once a function was left, at the line of its caller
  * that goes on. That is certain only if nobody else ran in between: no other thread had the GIL,
  * and nothing was evaluated in a held thread. Else the row says between which lines it was. */
+#include "agent/cpython/look_up.h"
 #include "agent/cpython/struct_layout.h"
 #include "agent/monitor/hear.h"
 #include "agent/stop/hold.h"
 #include "agent/watch/watched.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 
 #define UNPROVEN_MAX 1000
@@ -459,8 +459,7 @@ int by_line_begin(struct interpreter *interpreter, struct watch *watch, char wor
 
     bool fresh;
 
-    get_variable = (PyObject * (*)(PyFrameObject *, PyObject *))
-        dlsym(RTLD_DEFAULT, "PyFrame_GetVar");
+    get_variable = (PyObject * (*)(PyFrameObject *, PyObject *)) looked_up.PyFrame_GetVar;
     watch->by = BY_LINE;
     watch->shared = watch->storage.kind == STORAGE_LOCAL &&
                     (has_name(watch, "co_cellvars") || has_name(watch, "co_freevars"));

@@ -1,3 +1,4 @@
+#include "agent/cpython/look_up.h"
 #include "agent/watch/watched.h"
 
 #include "agent/cpython/struct_layout.h"
@@ -6,7 +7,6 @@
 #include "agent/watch/storage_address.h"
 #include "agent/wire/refuse.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -159,8 +159,8 @@ static PyMethodDef layout_def = {"layout", try_layout, METH_NOARGS, NULL};
 
 int storage_add_functions(struct guest *guest)
 {
-    api.get = (int (*)(PyObject *, struct buffer *, int))dlsym(RTLD_DEFAULT, "PyObject_GetBuffer");
-    api.release = (void (*)(struct buffer *))dlsym(RTLD_DEFAULT, "PyBuffer_Release");
+    api.get = (int (*)(PyObject *, struct buffer *, int))looked_up.PyObject_GetBuffer;
+    api.release = (void (*)(struct buffer *))looked_up.PyBuffer_Release;
     _cleanup_unref_ PyObject *shown = guest_function(guest, &buffer_def);
     _cleanup_unref_ PyObject *tried = guest_function(guest, &layout_def);
     _cleanup_unref_ PyObject *word = guest_function(guest, &word_def);

@@ -6,6 +6,7 @@
 #include "fs/inject/refusal.h"
 #include "fs/inject/script/script.h"
 #include "fs/link/agent_image.h"
+#include "fs/link/agent_symbols.h"
 #include "fs/link/attachment.h"
 #include "fs/link/found.h"
 #include "fs/remote/frames/frames.h"
@@ -67,11 +68,6 @@ static int refuse(struct target *target, struct text *why)
         text_puts(why, rt->why);
     else if (!has_begun(target))
         text_puts(why, "the interpreter is only starting, or has ended; try again in a moment");
-    else if (!rt->exported)
-        text_puts(why,
-                  "the program exports none of Python's functions (it was linked with a static "
-                  "libpython), so that an agent can't be linked with them; link it with "
-                  "-Wl,--export-dynamic");
     else
         return 0;
     return -EOPNOTSUPP;
@@ -226,8 +222,13 @@ static int put_in(struct attachment *attachment, struct target *target, enum att
 {
     struct inject_image image;
     struct inject_result result = {0};
+    _cleanup_free_ char *linked = NULL;
 
     int r = agent_image(&image);
+    if (r == 0 && !target->runtime.exported) {
+        r = agent_symbols_link(target, &image, &linked, why);
+        image.data = linked;
+    }
     if (r < 0)
         return r;
     if (way == ATTACH_REMOTE_EXEC) {

@@ -1,12 +1,14 @@
 """Every version, and other builds of it than those that all cases run under: what can be looked at, and what takes an
 agent."""
+import os
 import re
 import signal
+import subprocess
 
 import pytest
 
 import builds
-from interpreters import OLDEST, eventually, interpreters
+from interpreters import CACHE, OLDEST, Interpreter, eventually, interpreters, patience
 from sql import reply
 
 AGENT_OLDEST = (3, 10)
@@ -44,9 +46,9 @@ while True:
 """
 
 
-def tried(probe, kind, target, agent=True, look="yes"):
+def tried(probe, kind, target, agent=True, look="yes", path=None):
     """Does all of it, and notes it."""
-    builds.looked_at(probe, target)
+    builds.looked_at(probe, target, path)
     if agent:
         builds.acted_in(probe, target)
     else:
@@ -123,3 +125,20 @@ def test_without_jit(probe):
     target = python.run_source(HOT, name="hot.py", env={"PYTHON_JIT": "0"})
     for _ in range(100):
         assert "~" not in innermost(probe, target)[0][1]
+
+
+@pytest.mark.long
+def test_pyinstaller(probe, tmp_path):
+    """What it packs knows its own files without a directory."""
+    python = CACHE / "peers" / "bin" / "python3"
+    code = "import PyInstaller, sys; print(*sys.version_info[:3])"
+    found = python.exists() and subprocess.run([python, "-c", code], capture_output=True, text=True)
+    if not found or found.returncode:
+        pytest.skip("PyInstaller is not there: tests/run gets it, where there is a package index")
+    (tmp_path / "tried.py").write_text(builds.SCRIPT)
+    subprocess.run([python, "-m", "PyInstaller", "--onedir", "--log-level", "ERROR", "--distpath", tmp_path / "dist",
+                    "--workpath", tmp_path / "work", "--specpath", tmp_path, tmp_path / "tried.py"],
+                   check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=patience(100),
+                   env={**os.environ, "PYINSTALLER_CONFIG_DIR": str(tmp_path)})
+    packed = Interpreter("packed", tuple(map(int, found.stdout.split())), str(tmp_path / "dist" / "tried" / "tried"))
+    tried(probe, "PyInstaller", packed.run_source(builds.SCRIPT, name="tried.py"), path="tried.py")

@@ -1,10 +1,18 @@
 /* A program with an interpreter of its own. It takes what python3 takes. With KEEPS_GIL in its
  * environment it runs a file, and then waits for a line outside Python without giving up the GIL;
- * for what follows it waits as it should. */
+ * for what follows it waits as it should. Compiled with SECOND it has a function of that name
+ * besides Python's, as a static one of another library may be. */
 #include <Python.h>
 
 #include <stdlib.h>
 #include <unistd.h>
+
+#ifdef SECOND
+#define NAME_OF(x) #x
+#define NAME(x) NAME_OF(x)
+static int second(void) __asm__(NAME(SECOND));
+__attribute__((used)) static int second(void) { return 0; }
+#endif
 
 static void wait_for_line(void)
 {
