@@ -97,6 +97,23 @@ struct work {
     int result;
 };
 
+/* Whether all groups that this process has are the owner's, too: then others needn't be given up,
+ * as a process that has taken on such rights (owner/class.h) can't. */
+static bool has_no_more_groups(const struct file_user *owner)
+{
+    gid_t groups[FILE_USER_GROUPS_MAX];
+
+    int n = getgroups(FILE_USER_GROUPS_MAX, groups);
+    for (int i = 0; i < n; i++) {
+        bool found = false;
+        for (size_t k = 0; k < owner->ngroups && !found; k++)
+            found = owner->groups[k] == groups[i];
+        if (!found)
+            return false;
+    }
+    return n >= 0;
+}
+
 /* Takes the ids and groups on, for the calling thread alone: the C library's functions would change
  * those of all. */
 static int become(const struct file_user *owner)
@@ -105,8 +122,9 @@ static int become(const struct file_user *owner)
     struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
 
     /* who isn't root has the groups of its own user already */
-    if (syscall(SYS_setgroups, owner->ngroups, owner->groups) < 0 && geteuid() == 0)
-        return -errno;
+    if (syscall(SYS_setgroups, owner->ngroups, owner->groups) < 0 && geteuid() == 0 &&
+        !has_no_more_groups(owner))
+        return -EPERM;
     setfsgid(owner->gid);
     setfsuid(owner->uid);
     if ((gid_t)setfsgid((gid_t)-1) != owner->gid || (uid_t)setfsuid((uid_t)-1) != owner->uid)

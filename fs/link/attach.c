@@ -73,7 +73,7 @@ static int refuse(struct target *target, struct text *why)
     return -EOPNOTSUPP;
 }
 
-/* ---- connecting with an agent that runs ---- */
+/* ---- the way to an agent that runs ---- */
 
 /* Takes a descriptor of the process. */
 static int take_descriptor(struct target *target, int number, struct text *why, int *out)
@@ -99,17 +99,6 @@ static int take_descriptor(struct target *target, int number, struct text *why, 
     return errno == ENOSYS ? -EOPNOTSUPP : -errno;
 }
 
-/* Whether it is no socket, or one that the process itself is at the other end of: one that it has
- * connected with somebody else's service would bring that a message of ours, with our credentials
- * (SCM_CREDENTIALS, unix(7)). */
-static bool is_its_own(const struct target *target, int fd)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid == target->pid;
-}
-
 static void explain(int r, struct text *why)
 {
     if (why->size)
@@ -127,12 +116,9 @@ static void explain(int r, struct text *why)
     }
 }
 
-/* Tries to connect once. -EAGAIN: the agent, or another daemon, is just changing something. */
-static int try_connect(struct target *target, struct found_agent *found,
-                       const struct interrupt *interrupt, struct text *why, struct session **out)
+/* Tries once. -EAGAIN: the agent is just changing something. */
+static int try_channel(struct target *target, struct found_agent *found, struct text *why, int *out)
 {
-    int fd = -1;
-
     int r = found_agent_refresh(&target->memory, found);
     if (r < 0)
         return r;
@@ -140,24 +126,18 @@ static int try_connect(struct target *target, struct found_agent *found,
         return -ENOTCONN;
     if (found->record.channel < 0)
         return -EAGAIN;
-    r = take_descriptor(target, found->record.channel, why, &fd);
-    if (r < 0)
-        return r == -EBADF ? -EAGAIN : r;
-    if (!is_its_own(target, fd)) {
-        worker_close(fd);
-        return -EPROTO;
-    }
-    r = session_open(fd, target->pidfd, interrupt, out);
-    return r == -EPIPE || r == -EBUSY ? -EAGAIN : r;
+    r = take_descriptor(target, found->record.channel, why, out);
+    return r == -EBADF ? -EAGAIN : r;
 }
 
-static int connect_found(struct target *target, struct found_agent *found,
-                         const struct interrupt *interrupt, struct text *why, struct session **out)
+static int take_channel(struct target *target, struct found_agent *found,
+                        const struct interrupt *interrupt, struct text *why,
+                        struct agent_channel *out)
 {
     uint64_t until = monotonic_ns() + ATTACH_RETRY_NS;
     int r;
 
-    while ((r = try_connect(target, found, interrupt, why, out)) == -EAGAIN) {
+    while ((r = try_channel(target, found, why, &out->fd)) == -EAGAIN) {
         if (monotonic_ns() >= until) {
             r = -EBUSY;
             break;
@@ -166,8 +146,28 @@ static int connect_found(struct target *target, struct found_agent *found,
         if (r < 0)
             break;
     }
+    out->found = *found;
     if (r < 0 && r != -ENOTCONN)
         explain(r, why);
+    return r;
+}
+
+/* The way to one that is there. */
+static int find_channel(struct target *target, const struct interrupt *interrupt,
+                        struct agent_channel *out, struct text *why)
+{
+    struct found_agent found;
+
+    int r = refusal_shared(target->pid, why);
+    if (r < 0)
+        return r;
+    r = found_agent_find(&target->memory, &found);
+    if (r == 0 && found.running)
+        r = take_channel(target, &found, interrupt, why, out);
+    else if (r == 0 || r == -ENOENT)
+        r = -ENOTCONN;
+    if (r == -ENOTCONN)
+        text_puts(why, "no agent runs in this process");
     return r;
 }
 
@@ -218,7 +218,7 @@ static int put_in_by_thread(struct attachment *attachment, struct target *target
  * it. */
 static int put_in(struct attachment *attachment, struct target *target, enum attach_way way,
                   const struct found_agent *found, const struct interrupt *interrupt,
-                  struct text *why)
+                  uint64_t *pause_ns, struct text *why)
 {
     struct inject_image image;
     struct inject_result result = {0};
@@ -242,85 +242,152 @@ static int put_in(struct attachment *attachment, struct target *target, enum att
         r = result.result > -4096 && result.result < 0 ? result.result : -EIO;
         text_printf(why, "the agent could not start: %s", strerror(-r));
     }
-    if (r == 0) {
-        _guard_mutex_(&attachment->lock);
-        attachment->pause_ns = result.pause_ns;
-    }
+    if (r == 0)
+        *pause_ns = result.pause_ns;
     return r;
 }
 
 /* Tries once to find the agent, or to put it in. -EAGAIN: the agent that was there is going, on an
  * order of an earlier daemon. */
 static int find_or_put_in(struct attachment *attachment, struct target *target, enum attach_way way,
-                          const struct interrupt *interrupt, struct text *why, bool *ours,
-                          struct session **out)
+                          const struct interrupt *interrupt, struct text *why,
+                          struct agent_channel *out)
 {
     struct found_agent found;
 
     int r = found_agent_find(&target->memory, &found);
-    *ours = r == -ENOENT || (r == 0 && !found.running);
-    if (*ours) {
-        r = put_in(attachment, target, way, r == 0 ? &found : NULL, interrupt, why);
+    out->ours = r == -ENOENT || (r == 0 && !found.running);
+    if (out->ours) {
+        r = put_in(attachment, target, way, r == 0 ? &found : NULL, interrupt, &out->pause_ns, why);
         if (r == 0)
             r = found_agent_find(&target->memory, &found);
     }
     if (r == 0)
-        r = connect_found(target, &found, interrupt, why, out);
+        r = take_channel(target, &found, interrupt, why, out);
     return r == -ENOENT || r == -ENOTCONN ? -EAGAIN : r;
 }
 
-static int attach(struct attachment *attachment, struct target *target, enum attach_way way,
-                  const struct interrupt *interrupt, struct text *why, struct session **out)
+static int make_channel(struct attachment *attachment, struct target *target, enum attach_way way,
+                        const struct interrupt *interrupt, struct agent_channel *out,
+                        struct text *why)
 {
-    uint64_t start = monotonic_ns();
-    bool ours;
-
-    *out = attachment_session(attachment);
-    if (*out)
-        return 0;
     int r = refuse(target, why);
     if (r < 0)
         return r;
     for (int tries = 0; tries < ATTACH_TRIES; tries++) {
         text_clear(why);
-        r = find_or_put_in(attachment, target, way, interrupt, why, &ours, out);
+        r = find_or_put_in(attachment, target, way, interrupt, why, out);
         if (r != -EAGAIN || attachment_nap(interrupt) < 0)
             break;
     }
-    if (r < 0) {
+    return r;
+}
+
+int agent_channel(struct target *target, enum attach_way way, const struct interrupt *interrupt,
+                  struct agent_channel *out, struct text *why)
+{
+    struct attachment *attachment = attachment_of(target);
+    struct agent_channel channel = {.fd = -1};
+
+    if (!attachment)
+        return -ENOMEM;
+    int r = way == ATTACH_FOUND ? find_channel(target, interrupt, &channel, why)
+                                : make_channel(attachment, target, way, interrupt, &channel, why);
+    if (r == 0)
+        *out = channel;
+    else
         explain(r, why);
-        return r;
+    return r;
+}
+
+/* ---- connecting ---- */
+
+/* Whether it is no socket, or one that the process itself is at the other end of: one that it has
+ * connected with somebody else's service would bring that a message of ours, with our credentials
+ * (SCM_CREDENTIALS, unix(7)). */
+static bool is_its_own(const struct target *target, int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid == target->pid;
+}
+
+/* Says hello to what is at the other end. -EAGAIN: the agent, or another daemon, is just changing
+ * something. */
+static int open_session(struct target *target, int fd, const struct interrupt *interrupt,
+                        struct session **out)
+{
+    if (!is_its_own(target, fd)) {
+        worker_close(fd);
+        return -EPROTO;
     }
-    attachment_set(attachment, session_ref(*out));
+    int r = session_open(fd, target->pidfd, interrupt, out);
+    return r == -EPIPE || r == -EBUSY ? -EAGAIN : r;
+}
+
+static int channel_of(struct target *target, enum attach_way way, const struct interrupt *interrupt,
+                      struct agent_channel *out, struct text *why)
+{
+    const struct attacher *attacher = target->attacher;
+
+    return attacher ? attacher->channel(attacher->arg, target->pid, target->start_time, way,
+                                        interrupt, out, why)
+                    : agent_channel(target, way, interrupt, out, why);
+}
+
+static int connect_by(struct target *target, enum attach_way way, const struct interrupt *interrupt,
+                      struct agent_channel *out, struct text *why, struct session **session)
+{
+    uint64_t until = monotonic_ns() + ATTACH_RETRY_NS;
+    struct agent_channel channel;
+
+    for (;;) {
+        int r = channel_of(target, way, interrupt, &channel, why);
+        if (r < 0) {
+            explain(r, why);
+            return r;
+        }
+        out->found = channel.found;
+        out->ours |= channel.ours;
+        out->pause_ns += channel.pause_ns;
+        r = open_session(target, channel.fd, interrupt, session);
+        if (r == -EAGAIN && monotonic_ns() >= until)
+            r = -EBUSY;
+        else if (r == -EAGAIN)
+            r = attachment_nap(interrupt) < 0 ? -EINTR : -EAGAIN;
+        if (r < 0 && r != -EAGAIN)
+            explain(r, why);
+        if (r != -EAGAIN)
+            return r;
+    }
+}
+
+static int attach(struct attachment *attachment, struct target *target, enum attach_way way,
+                  const struct interrupt *interrupt, struct text *why, struct session **out)
+{
+    struct agent_channel channel = {0};
+    uint64_t start = monotonic_ns();
+
+    *out = attachment_session(attachment);
+    if (*out)
+        return 0;
+    int r = connect_by(target, way, interrupt, &channel, why, out);
+    if (r < 0)
+        return r;
+    attachment_set(attachment, session_ref(*out), &channel.found);
+    if (way == ATTACH_FOUND)
+        return 0;
     _guard_mutex_(&attachment->lock);
-    attachment->attach_ns = ours ? monotonic_ns() - start : 0;
-    attachment->pause_ns = ours ? attachment->pause_ns : 0;
+    attachment->attach_ns = channel.ours ? monotonic_ns() - start : 0;
+    attachment->pause_ns = channel.pause_ns;
     return 0;
 }
 
 int attachment_connect(struct attachment *attachment, struct target *target,
                        const struct interrupt *interrupt, struct text *why, struct session **out)
 {
-    struct found_agent found;
-
-    *out = attachment_session(attachment);
-    if (*out)
-        return 0;
-    int r = refusal_shared(target->pid, why);
-    if (r < 0)
-        return r;
-    r = found_agent_find(&target->memory, &found);
-    if (r == 0 && found.running)
-        r = connect_found(target, &found, interrupt, why, out);
-    else if (r == 0 || r == -ENOENT)
-        r = -ENOTCONN;
-    if (r == -ENOTCONN)
-        text_puts(why, "no agent runs in this process");
-    else
-        explain(r, why);
-    if (r == 0)
-        attachment_set(attachment, session_ref(*out));
-    return r;
+    return attach(attachment, target, ATTACH_FOUND, interrupt, why, out);
 }
 
 /* ---- what others call ---- */
@@ -365,7 +432,20 @@ struct session *agent_session(struct target *target)
     return attachment ? attachment_session(attachment) : NULL;
 }
 
-bool agent_was_attached(const struct target *target) { return attachment_there(target); }
+int agent_found(struct target *target, struct found_agent *out)
+{
+    struct attachment *attachment = attachment_there(target);
+    struct found_agent found = {0};
+
+    if (attachment) {
+        _guard_mutex_(&attachment->lock);
+        found = attachment->found;
+    }
+    if (!found.record_addr || found_agent_refresh(&target->memory, &found) < 0)
+        return found_agent_find(&target->memory, out);
+    *out = found;
+    return 0;
+}
 
 int agent_status(struct target *target, struct attach_status *out)
 {
@@ -373,7 +453,7 @@ int agent_status(struct target *target, struct attach_status *out)
     struct attach_status status = {0};
     struct found_agent found;
 
-    int r = found_agent_find(&target->memory, &found);
+    int r = agent_found(target, &found);
     if (r < 0 && r != -ENOENT && r != -EOPNOTSUPP)
         return r;
     status.loaded = r != -ENOENT;

@@ -53,13 +53,15 @@ struct session *attachment_session(struct attachment *attachment)
     return session_ref(attachment->session);
 }
 
-void attachment_set(struct attachment *attachment, struct session *session)
+void attachment_set(struct attachment *attachment, struct session *session,
+                    const struct found_agent *found)
 {
     struct session *old;
     {
         _guard_mutex_(&attachment->lock);
         old = attachment->session;
         attachment->session = session;
+        attachment->found = found ? *found : (struct found_agent){0};
     }
     session_unref(old);
 }

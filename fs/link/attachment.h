@@ -14,8 +14,9 @@ struct attachment {
     pthread_mutex_t changing;  /* held while it attaches or detaches; taken before lock */
     struct injector *injector; /* guarded by changing; NULL: not needed yet */
 
-    pthread_mutex_t lock;    /* guards what follows */
-    struct session *session; /* the last one; it may have ended; NULL */
+    pthread_mutex_t lock;     /* guards what follows */
+    struct session *session;  /* the last one; it may have ended; NULL */
+    struct found_agent found; /* its agent */
     uint64_t pause_ns, attach_ns;
 };
 
@@ -25,8 +26,10 @@ struct attachment *attachment_of(struct target *target);
 struct attachment *attachment_there(const struct target *target);
 /* The session if it is alive, with a reference; else NULL. */
 struct session *attachment_session(struct attachment *attachment);
-/* Puts another one in its place, or NULL; takes over the caller's reference. */
-void attachment_set(struct attachment *attachment, struct session *session);
+/* Puts another one in its place, of that agent; takes over the caller's reference. NULL, NULL: none
+ * is there any more. */
+void attachment_set(struct attachment *attachment, struct session *session,
+                    const struct found_agent *found);
 /* Waits until nobody else attaches or detaches. -EINTR; -EBUSY: it takes too long. */
 int attachment_lock(struct attachment *attachment, const struct interrupt *interrupt,
                     struct text *why);

@@ -85,10 +85,48 @@ static bool take_out(struct attachment *attachment, struct target *target,
     return false;
 }
 
+int agent_take_out(struct target *target, const struct agent_ended *ended,
+                   const struct interrupt *interrupt, bool *unloaded, struct text *why)
+{
+    struct attachment *attachment = attachment_of(target);
+    struct found_agent found;
+
+    *unloaded = false;
+    if (!attachment)
+        return -ENOMEM;
+    int r = found_agent_at(&target->memory, ended->base, &found);
+    if (r == 0)
+        r = wait_left(target, &found, ended->channel_tid, interrupt);
+    if (r == -ESRCH)
+        return r;
+    if (r < 0)
+        text_printf(why, "the library stays: %s",
+                    r == -EINTR       ? "interrupted"
+                    : r == -ETIMEDOUT ? "a thread of it did not end"
+                                      : "it can't be found any more");
+    else if (!ended->unloadable)
+        text_puts(why,
+                  "the library stays: Python objects of the agent are still in use, the program "
+                  "forked meanwhile, or it loaded the library itself");
+    else
+        *unloaded = take_out(attachment, target, &found, interrupt, why);
+    return 0;
+}
+
+static int take_out_of(struct target *target, const struct agent_ended *ended,
+                       const struct interrupt *interrupt, bool *unloaded, struct text *why)
+{
+    const struct attacher *attacher = target->attacher;
+
+    return attacher ? attacher->take_out(attacher->arg, target->pid, target->start_time, ended,
+                                         interrupt, unloaded, why)
+                    : agent_take_out(target, ended, interrupt, unloaded, why);
+}
+
 static int detach(struct attachment *attachment, struct target *target,
                   const struct interrupt *interrupt, bool *unloaded, struct text *why)
 {
-    struct found_agent found;
+    struct agent_ended ended;
     struct proto_ready ready;
     struct proto_done done;
     struct session *session;
@@ -97,31 +135,20 @@ static int detach(struct attachment *attachment, struct target *target,
     if (r < 0)
         return r;
     session_last_ready(session, &ready);
-    r = found_agent_find(&target->memory, &found);
-    if (r == 0)
-        r = session_detach(session, DETACH_NS, interrupt, &done);
-    else
-        done = (struct proto_done){.words = "its library can't be found any more"};
+    r = session_detach(session, DETACH_NS, interrupt, &done);
     session_unref(session);
     if (r < 0) {
         text_puts(why, done.words[0] ? done.words : "the agent did not get the GIL in time");
         return r;
     }
-    attachment_set(attachment, NULL);
-
-    r = wait_left(target, &found, ready.channel_tid, interrupt);
-    if (r == -ESRCH)
-        return r;
-    if (r < 0)
-        text_printf(why, "the library stays: %s",
-                    r == -EINTR ? "interrupted" : "a thread of it did not end");
-    else if (!(done.flags & DONE_UNLOADABLE))
-        text_puts(why,
-                  "the library stays: Python objects of the agent are still in use, the program "
-                  "forked meanwhile, or it loaded the library itself");
-    else
-        *unloaded = take_out(attachment, target, &found, interrupt, why);
-    return 0;
+    {
+        _guard_mutex_(&attachment->lock);
+        ended = (struct agent_ended){.base = attachment->found.base,
+                                     .channel_tid = ready.channel_tid,
+                                     .unloadable = done.flags & DONE_UNLOADABLE};
+    }
+    attachment_set(attachment, NULL, NULL);
+    return take_out_of(target, &ended, interrupt, unloaded, why);
 }
 
 int agent_detach(struct target *target, const struct interrupt *interrupt, bool *unloaded,

@@ -49,8 +49,7 @@ int found_agent_refresh(const struct memory *m, struct found_agent *found)
     return 0;
 }
 
-/* -ENOENT: this is none. */
-static int look(const struct memory *m, uint64_t base, struct found_agent *out)
+int found_agent_at(const struct memory *m, uint64_t base, struct found_agent *out)
 {
     struct elf_image image;
 
@@ -89,7 +88,7 @@ int found_agent_find(const struct memory *m, struct found_agent *out)
         if (!is_candidate(&maps.items[i]))
             continue;
         looked++;
-        r = look(m, maps.items[i].start, &found);
+        r = found_agent_at(m, maps.items[i].start, &found);
         if (r == -ESRCH || r == -EPERM)
             return r;
         if (r == 0 && (best < 0 || found.running))

@@ -22,5 +22,7 @@ struct found_agent {
 /* Looks for it; a running one first. -ENOENT: there is none; -EOPNOTSUPP: one of another version of
  * the protocol; -ESRCH, -EPERM, -EACCES, -ENOMEM. */
 int found_agent_find(const struct memory *m, struct found_agent *out);
+/* The one whose image begins there. The same errors. */
+int found_agent_at(const struct memory *m, uint64_t base, struct found_agent *out);
 /* Reads its record again. The same errors; -ENOENT: it is there no more. */
 int found_agent_refresh(const struct memory *m, struct found_agent *found);

@@ -30,12 +30,15 @@ static bool is_status(const struct place_work *work)
            layout[work->call.entry].render == status_render;
 }
 
-/* Whether this daemon has, or had, an agent in the process. */
+/* Whether this daemon talks with an agent in the process: of another one is told by who reads it.
+ */
 static bool has_agent(const struct place_work *work)
 {
     struct target *target = process_held(work->process);
-    bool has = target && agent_was_attached(target);
+    struct session *session = target ? agent_session(target) : NULL;
+    bool has = session;
 
+    session_unref(session);
     target_unref(target);
     return has;
 }
@@ -168,6 +171,7 @@ static int ask(struct call *call, struct place_work *work, bool *lost)
         return ask_owner(call, work, lost);
     work->server.keeps = call->mount->owners && !told &&
                          (work->call.op != OWNER_RENDER || !is_read);
+    work->server.acts = call->mount->owners && entry_acts(&layout[work->call.entry]);
     return ask_here(call, work, lost);
 }
 

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -31,21 +33,34 @@
 
 #define PLAIN (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
-static bool bind_proc(int proc)
+static bool reads(enum confine what) { return what == CONFINE_READING || what == CONFINE_ACTING; }
+
+/* Fine if the process has ended. */
+static bool bind_process(pid_t pid)
+{
+    char from[16], to[32];
+
+    snprintf(from, sizeof from, "%d", (int)pid);
+    snprintf(to, sizeof to, "/proc/proc/%d", (int)pid);
+    return mount(from, to, NULL, MS_BIND, NULL) == 0 || errno == ENOENT;
+}
+
+static bool bind_proc(int proc, pid_t writes)
 {
     return mkdir("/proc/proc", 0555) == 0 && fchdir(proc) == 0 &&
            mount(".", "/proc/proc", NULL, MS_BIND, NULL) == 0 &&
-           mount(NULL, "/proc/proc", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | PLAIN, NULL) == 0;
+           mount(NULL, "/proc/proc", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | PLAIN, NULL) == 0 &&
+           (!writes || bind_process(writes));
 }
 
 /* Makes the new root where /proc is, which is there in any case, with that in it if it reads. */
-static int make_root(enum confine what)
+static int make_root(enum confine what, pid_t writes)
 {
     _cleanup_close_ int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (proc < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("none", "/proc", "tmpfs", PLAIN, "mode=0555,size=4k,nr_inodes=4") < 0 ||
-        (what == CONFINE_READING && !bind_proc(proc)) ||
+        (reads(what) && !bind_proc(proc, writes)) ||
         mount(NULL, "/proc", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | PLAIN, NULL) < 0)
         return -errno;
     return 0;
@@ -96,15 +111,15 @@ static int bound_statement(void)
 
 static int bound_reading(void) { return BOUNDS_MEMORY ? bound(RLIMIT_DATA, CONFINE_BYTES) : 0; }
 
-int confine_files(enum confine what)
+int confine_files(enum confine what, pid_t writes)
 {
     tzset();                       /* reads /etc/localtime */
     int r = bound(RLIMIT_CORE, 0); /* it holds what others may not see */
     if (r == 0)
-        r = what == CONFINE_READING ? bound_reading() : bound_statement();
+        r = reads(what) ? bound_reading() : bound_statement();
     if (r < 0 || geteuid())
         return r;
-    r = unshare(CLONE_NEWNS) < 0 ? -errno : make_root(what);
+    r = unshare(CLONE_NEWNS) < 0 ? -errno : make_root(what, writes);
     return r == 0 ? enter_root() : r;
 }
 
@@ -128,13 +143,14 @@ int confine_files(enum confine what)
  UNLESS(SYS_##name, 4), LOAD(args[n]), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (flag), 0, 1), \
      RETURN(SECCOMP_RET_ALLOW), RETURN(REFUSED)
 
+#define HEAD                                                              \
+ LOAD(arch), UNLESS(AUDIT_ARCH_X86_64, 1), BPF_STMT(BPF_JMP | BPF_JA, 1), \
+     RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr)
+#define HEAD_SIZE 5
+
 /* What reading processes takes, and the life of threads. */
 static const struct sock_filter reading[] = {
-    LOAD(arch),
-    UNLESS(AUDIT_ARCH_X86_64, 1),
-    BPF_STMT(BPF_JMP | BPF_JA, 1),
-    RETURN(SECCOMP_RET_KILL_PROCESS),
-    LOAD(nr),
+    HEAD,
     /* the most frequent first */
     ALLOW(process_vm_readv),
     ALLOW(openat),
@@ -235,6 +251,24 @@ static const struct sock_filter reading[] = {
     RETURN(REFUSED),
 };
 
+/* What it takes beside that to put an agent into a process, or take it out. */
+static const struct sock_filter acting[] = {
+    HEAD,
+    ALLOW(eventfd2),
+    ALLOW(getsockopt),
+    ALLOW(pidfd_getfd),
+    ALLOW(process_vm_writev),
+    ALLOW(pwrite64),
+    /* files as its user would make them (inject/file_user.h) */
+    ALLOW(capset),
+    ALLOW(getgroups),
+    ALLOW(mkdirat),
+    ALLOW(setfsgid),
+    ALLOW(setfsuid),
+    ALLOW(setgroups),
+    ALLOW(unlinkat),
+};
+
 #if BOUNDS_MEMORY
 #define FOR_SANITIZER
 #else
@@ -244,13 +278,12 @@ static const struct sock_filter reading[] = {
 
 /* What running a statement takes, which has no files: memory, clocks, and the socket by which it is
  * told and tells. */
-#define STATEMENT                                                                                  \
- LOAD(arch), UNLESS(AUDIT_ARCH_X86_64, 1), BPF_STMT(BPF_JMP | BPF_JA, 1),                          \
-     RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr), ALLOW(recvfrom), ALLOW(sendto), ALLOW(brk),       \
-     ALLOW(clock_gettime), ALLOW(exit), ALLOW(exit_group), ALLOW(futex), ALLOW(getpid),            \
-     ALLOW(getrandom), ALLOW(gettid), ALLOW(gettimeofday), ALLOW(madvise), ALLOW(mmap),            \
-     ALLOW(mprotect), ALLOW(mremap), ALLOW(munmap), ALLOW(restart_syscall), ALLOW(rt_sigprocmask), \
-     ALLOW(rt_sigreturn), ALLOW(time), FOR_SANITIZER
+#define STATEMENT                                                                       \
+ HEAD, ALLOW(recvfrom), ALLOW(sendto), ALLOW(brk), ALLOW(clock_gettime), ALLOW(exit),   \
+     ALLOW(exit_group), ALLOW(futex), ALLOW(getpid), ALLOW(getrandom), ALLOW(gettid),   \
+     ALLOW(gettimeofday), ALLOW(madvise), ALLOW(mmap), ALLOW(mprotect), ALLOW(mremap),  \
+     ALLOW(munmap), ALLOW(restart_syscall), ALLOW(rt_sigprocmask), ALLOW(rt_sigreturn), \
+     ALLOW(time), FOR_SANITIZER
 
 static const struct sock_filter statement[] = {STATEMENT RETURN(REFUSED)};
 
@@ -266,7 +299,12 @@ static const struct sock_filter starting[] = {
 
 int confine_calls(enum confine what)
 {
+    struct sock_filter both[ARRAY_SIZE(acting) + ARRAY_SIZE(reading) - HEAD_SIZE];
+
+    memcpy(both, acting, sizeof acting);
+    memcpy(both + ARRAY_SIZE(acting), reading + HEAD_SIZE, sizeof both - sizeof acting);
     const struct sock_fprog programs[] = {
+        [CONFINE_ACTING] = {ARRAY_SIZE(both), both},
         [CONFINE_READING] = {ARRAY_SIZE(reading), (struct sock_filter *)reading},
         [CONFINE_STARTING] = {ARRAY_SIZE(starting), (struct sock_filter *)starting},
         [CONFINE_STATEMENT] = {ARRAY_SIZE(statement), (struct sock_filter *)statement},

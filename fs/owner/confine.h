@@ -5,10 +5,13 @@
  * below /proc/PID/. */
 #pragma once
 
+#include <sys/types.h>
+
 /* Who is confined. A process that runs a statement (sql_process.h) has no /proc either, and may do
  * nothing but compute, and talk by the socket that it has. */
 enum confine {
     CONFINE_READING,
+    CONFINE_ACTING,   /* what puts an agent into one process (acting.h) */
     CONFINE_STARTING, /* what starts these, and is CONFINE_STATEMENT but for that */
     CONFINE_STATEMENT,
 };
@@ -25,8 +28,9 @@ enum confine {
  * writes to nobody's terminal, and into nobody's log. -errno. */
 int confine_descriptors(int kept);
 /* In a process with one thread that has the daemon's rights. Where these don't reach for mounting,
- * which is so of no mount of root's, its root directory stays as it is. -errno. */
-int confine_files(enum confine what);
+ * which is so of no mount of root's, its root directory stays as it is. writes: of CONFINE_ACTING,
+ * the process whose files below /proc may be written to. -errno. */
+int confine_files(enum confine what, pid_t writes);
 /* From now on only the system calls are left that it takes: for all threads to come. To be
  * called once PR_SET_NO_NEW_PRIVS is set. -errno. */
 int confine_calls(enum confine what);

@@ -5,6 +5,7 @@
  * that was asked for, and control characters never get to a terminal. */
 #pragma once
 
+#include "fs/owner/acting.h"
 #include "fs/owner/child.h"
 #include "fs/owner/class.h"
 #include "fs/owner/serve.h"
@@ -24,7 +25,8 @@
 /* The first message of a process, with the descriptor of a namespace where the class has one. */
 struct owner_start {
     struct owner_class class;
-    int32_t tries; /* 0, or a process: it says whether it may read that one, and ends */
+    int32_t tries;        /* 0, or a process: it says whether it may read that one, and ends ... */
+    struct acting acting; /* ... unless it is to do something to it first */
 };
 
 /* The first message that comes back, and that of each connection: the thread at its other end. */

@@ -228,7 +228,8 @@ static int become(struct owner_start *start)
     if (r == 0)
         r = owner_receive(OWNER_CONTROL, start, sizeof *start, &ns);
     if (r == 0)
-        r = confine_files(CONFINE_READING);
+        r = start->acting.op ? confine_files(CONFINE_ACTING, start->acting.pid)
+                             : confine_files(CONFINE_READING, 0);
     if (r == 0)
         r = class_become(&start->class, ns);
     if (ns >= 0)
@@ -257,8 +258,13 @@ int owner_main(void)
     int r = become(&start);
     if (r == 0)
         r = start.tries ? class_try(start.tries) : begin(&self);
+    if (r == 0 && start.acting.op)
+        r = acting_begin(&start.acting);
     const struct owner_hello hello = {.error = r, .tid = getpid()};
-    if (send(OWNER_CONTROL, &hello, sizeof hello, MSG_NOSIGNAL) < 0 || r < 0 || start.tries)
+    bool greeted = send(OWNER_CONTROL, &hello, sizeof hello, MSG_NOSIGNAL) > 0 && r == 0;
+    if (greeted && start.acting.op)
+        acting_answer(OWNER_CONTROL, &start.acting);
+    if (!greeted || start.tries)
         _exit(1);
     while (look_after(&self))
         continue;

@@ -2,6 +2,7 @@
 
 #include "agent/base/clock.h"
 #include "fs/base/worker.h"
+#include "fs/inject/seccomp.h"
 #include "fs/owner/child.h"
 #include "fs/owner/message.h"
 #include "fs/owner/owner.h"
@@ -9,9 +10,11 @@
 #include "fs/owner/statements.h"
 #include "fs/process/process.h"
 #include "fs/trace/callers.h"
+#include "fs/trace/claims.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -63,6 +66,7 @@ struct owners {
     enum contain contain;
     const struct access *access;
     struct examiner examiner;
+    struct attacher attacher;
     struct statements *statements;
     int callers;
     pthread_mutex_t lock;   /* guards what follows */
@@ -71,6 +75,7 @@ struct owners {
     struct owner owners[OWNERS_MAX];
     size_t n;
     struct known_class known[CLASSES];
+    pid_t acting[OWNERS_MAX];     /* which put agents in just now; 0: free */
     pid_t ending[2 * OWNERS_MAX]; /* killed, and not waited for yet */
     size_t nending;
 };
@@ -236,18 +241,26 @@ static int start(struct owners *owners, struct owner *owner, pid_t of)
     return r;
 }
 
-/* Whether it has ended because nobody asked it. Its connections are closed a moment before it can
- * be waited for. */
-static bool has_ended_idle(pid_t pid)
+/* Waits for the end of a process that is about to, for a moment. si_pid is 0: it hasn't come. */
+static siginfo_t await_end(pid_t pid)
 {
     siginfo_t info = {0};
 
     for (int i = 0; i < END_MS && !info.si_pid; i++) {
         if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
-            return false;
+            break;
         if (!info.si_pid)
             nap_ns(1000000);
     }
+    return info;
+}
+
+/* Whether it has ended because nobody asked it. Its connections are closed a moment before it can
+ * be waited for. */
+static bool has_ended_idle(pid_t pid)
+{
+    const siginfo_t info = await_end(pid);
+
     return info.si_pid && info.si_code == CLD_EXITED && info.si_status == 0;
 }
 
@@ -801,14 +814,18 @@ static int ask(struct owners *owners, const struct owner_class *class,
     return answer->error;
 }
 
-/* Nobody but root's own process may read it, and that doesn't for others. */
-static int refuse(struct owner_answer *answer)
+/* Whether root's rights may be used on a process that its own rights aren't enough for. -EPERM. */
+static int may_use_own(const struct owners *owners, pid_t pid, struct text *why)
 {
-    clear(answer);
-    text_puts(&answer->why, "only root's rights are enough to read this process (setuid, not "
-                            "dumpable, Yama, or a container's), and the mount was told not to use "
-                            "them for that (-o contain=strict)");
-    answer->error = -EPERM;
+    struct access_target target;
+
+    if (owners->contain != CONTAIN_STRICT ||
+        (access_read_target(pid, &target) == 0 && !target.uid[0] && !target.uid[1]))
+        return 0;
+    text_puts(why,
+              "only root's rights are enough to read this process (setuid, not dumpable, Yama, "
+              "or a container's), and the mount was told not to use them for that (-o "
+              "contain=strict)");
     return -EPERM;
 }
 
@@ -839,7 +856,6 @@ static int ask_whom(struct owners *owners, const struct owner_request *request,
 {
     const struct owner_call *call = &request->call;
     struct owner_class class;
-    struct access_target target;
 
     int r = class_of(owners, call, &class);
     if (r < 0) {
@@ -849,9 +865,11 @@ static int ask_whom(struct owners *owners, const struct owner_request *request,
     r = class.own ? 1 : ask_twin(owners, &class, request, work, interrupt, answer);
     if (r <= 0)
         return r;
-    if (owners->contain == CONTAIN_STRICT &&
-        (access_read_target(call->pid, &target) < 0 || target.uid[0] || target.uid[1]))
-        return refuse(answer);
+    r = may_use_own(owners, call->pid, &answer->why);
+    if (r < 0) {
+        answer->error = r;
+        return r;
+    }
     return ask(owners, &class, request, work, interrupt, answer);
 }
 
@@ -915,6 +933,8 @@ static bool is_ours(struct owners *owners, pid_t pid)
     _guard_mutex_(&owners->lock);
     for (size_t i = 0; i < owners->n && !found; i++)
         found = owners->owners[i].pid == pid;
+    for (size_t i = 0; i < ARRAY_SIZE(owners->acting) && !found; i++)
+        found = owners->acting[i] == pid;
     return found;
 }
 
@@ -1012,6 +1032,186 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
     return r;
 }
 
+/* ---- putting agents in ---- */
+
+/* False: there are too many. */
+static bool enter_acting(struct owners *owners, pid_t pid, size_t *at)
+{
+    _guard_mutex_(&owners->lock);
+    reap(owners);
+    for (*at = 0; *at < ARRAY_SIZE(owners->acting); ++*at) {
+        if (owners->acting[*at])
+            continue;
+        owners->acting[*at] = pid;
+        return true;
+    }
+    return false;
+}
+
+/* It is gone when this returns, unless it hangs. */
+static void end_acting(struct owners *owners, size_t at, pid_t pid, int control)
+{
+    kill(pid, SIGKILL);
+    await_end(pid);
+    _guard_mutex_(&owners->lock);
+    end_process(owners, pid, control);
+    if (at < ARRAY_SIZE(owners->acting))
+        owners->acting[at] = 0;
+}
+
+/* What acting_wait() has of no process that acts, in words. */
+static int explain_acting(int error, struct text *why)
+{
+    if (why->size)
+        return error;
+    if (error == -EIO || error == -EPROTO)
+        text_puts(why, "what acts on the processes of that user has crashed: try again");
+    else if (error == -ETIMEDOUT)
+        text_puts(why, "what acts on the processes of that user was stopped, or did not answer; it "
+                       "was ended: try again");
+    return error == -EPROTO ? -EIO : error;
+}
+
+/* Does it with the rights of a class. *refused: the kernel lets none of these do it, which a
+ * process says that has read nothing yet. */
+static int act_as(struct owners *owners, const struct owner_class *class,
+                  const struct acting *acting, const struct interrupt *interrupt, bool *refused,
+                  struct acting_reply *reply, int *channel, struct text *why)
+{
+    const struct owner_start start = {.class = *class, .tries = acting->pid, .acting = *acting};
+    size_t at = ARRAY_SIZE(owners->acting);
+    pid_t pid;
+    int control;
+
+    int r = start_process(owners, &start, acting->pid, &pid, &control);
+    *refused = is_refusal(r);
+    if (r < 0) {
+        if (!*refused && r != -ESRCH)
+            text_puts(why, "what acts on the processes of that user can't be started: try again");
+        return r == -EPROTO ? -EIO : r == -ETIME ? -ETIMEDOUT : r;
+    }
+    if (enter_acting(owners, pid, &at)) {
+        r = acting_wait(control, pid, acting, interrupt, reply, channel, why);
+    } else {
+        r = -EAGAIN;
+        text_puts(why, "agents are put into too many processes just now: try again");
+    }
+    end_acting(owners, at, pid, control);
+    return r < 0 ? explain_acting(r, why) : 0;
+}
+
+/* Does it with the process's own rights, if the kernel lets these. */
+static int act(struct owners *owners, struct acting *acting, const struct interrupt *interrupt,
+               struct acting_reply *reply, int *channel, struct text *why)
+{
+    const struct owner_call call = {.pid = acting->pid, .start_time = acting->start_time};
+    struct owner_class class;
+    bool refused = true;
+
+    int r = class_of(owners, &call, &class);
+    if (r < 0)
+        return r;
+    /* filters are read with root's rights, and by whoever has none: seccomp(2) */
+    acting->unbarred = owners->contain != CONTAIN_STRICT && !owners->access->daemon.fsuid &&
+                       seccomp_has_filters(acting->pid);
+    if (acting->unbarred)
+        use_own(&class);
+    if (!class.own)
+        r = act_as(owners, &class, acting, interrupt, &refused, reply, channel, why);
+    if (!refused)
+        return r;
+    r = may_use_own(owners, acting->pid, why);
+    if (r < 0)
+        return r;
+    use_own(&class);
+    return act_as(owners, &class, acting, interrupt, &refused, reply, channel, why);
+}
+
+/* As act(); who keeps threads of the process stopped lets them go meanwhile. */
+static int act_on_claimed(struct owners *owners, struct acting *acting,
+                          const struct interrupt *interrupt, struct acting_reply *reply,
+                          int *channel, struct text *why)
+{
+    int r = claim_pause(acting->pid);
+    if (r < 0)
+        return r;
+    r = act(owners, acting, interrupt, reply, channel, why);
+    claim_go_on(acting->pid);
+    return r;
+}
+
+static int find_channel(void *arg, pid_t pid, uint64_t start_time, enum attach_way way,
+                        const struct interrupt *interrupt, struct agent_channel *out,
+                        struct text *why)
+{
+    struct acting acting = {.op = ACTING_CHANNEL, .pid = pid, .start_time = start_time, .way = way};
+    struct acting_reply reply;
+    int channel;
+
+    int r = act_on_claimed(arg, &acting, interrupt, &reply, &channel, why);
+    if (r == 0)
+        *out = (struct agent_channel){.fd = channel,
+                                      .found = {.base = reply.base,
+                                                .bias = reply.bias,
+                                                .record_addr = reply.record_addr,
+                                                .start_addr = reply.start_addr,
+                                                .pid = (pid_t)reply.pid},
+                                      .ours = reply.done,
+                                      .pause_ns = reply.pause_ns};
+    return r;
+}
+
+static int take_out(void *arg, pid_t pid, uint64_t start_time, const struct agent_ended *ended,
+                    const struct interrupt *interrupt, bool *unloaded, struct text *why)
+{
+    struct acting acting = {.op = ACTING_TAKE_OUT,
+                            .pid = pid,
+                            .start_time = start_time,
+                            .unloadable = ended->unloadable,
+                            .channel_tid = ended->channel_tid,
+                            .base = ended->base};
+    struct acting_reply reply;
+    int channel;
+
+    *unloaded = false;
+    int r = act_on_claimed(arg, &acting, interrupt, &reply, &channel, why);
+    *unloaded = r == 0 && reply.done;
+    return r;
+}
+
+static int read_told(const struct owner_answer *answer, uint64_t out[2])
+{
+    const char *text = answer->text.size ? answer->text.data : "";
+
+    return sscanf(text, "%" SCNu64 " %" SCNu64, &out[0], &out[1]) == 2 ? 0 : -EIO;
+}
+
+static int tell(void *arg, struct process *process, const struct asked_for *asked, uint64_t out[2],
+                struct text *why)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    struct owner_call call = {.op = OWNER_TELL,
+                              .value = asked->what,
+                              .pid = process->pid,
+                              .start_time = process->start_time,
+                              .tid = asked->tid,
+                              .depth = asked->seconds,
+                              .interp = asked->interp,
+                              .membership = process_membership(process),
+                              .is_worker = process_is_worker(process)};
+
+    snprintf(call.word, sizeof call.word, "%s", asked->lost ? asked->lost : "");
+    int r = ask_about(arg, &call, &answer);
+    if (r == 0)
+        r = read_told(&answer, out);
+    if (r == -ESRCH && !answer.why.size)
+        text_puts(&answer.why, "the process or the thread has ended");
+    if (r < 0 || asked->what == ASKED_WAIT)
+        text_add(why, answer.why.data, answer.why.size);
+    owner_answer_deinit(&answer);
+    return r;
+}
+
 const struct statement_runner *owners_statements(struct owners *owners)
 {
     return statements_runner(owners->statements);
@@ -1019,7 +1219,14 @@ const struct statement_runner *owners_statements(struct owners *owners)
 
 const struct examiner *owners_examiner(struct owners *owners)
 {
-    owners->examiner = (struct examiner){
-        .arg = owners, .examine = examine, .identify = identify, .stacks = stacks, .rows = rows};
+    owners->attacher =
+        (struct attacher){.arg = owners, .channel = find_channel, .take_out = take_out};
+    owners->examiner = (struct examiner){.arg = owners,
+                                         .examine = examine,
+                                         .identify = identify,
+                                         .stacks = stacks,
+                                         .rows = rows,
+                                         .tell = tell,
+                                         .attacher = &owners->attacher};
     return &owners->examiner;
 }

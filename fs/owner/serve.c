@@ -4,12 +4,16 @@
 #include "fs/format/identity.h"
 #include "fs/format/stacks.h"
 #include "fs/link/found.h"
+#include "fs/process/examiner.h"
 #include "fs/process/exited.h"
 #include "fs/process/registry.h"
 #include "fs/remote/memory/core.h"
 #include "fs/tables/scene.h"
+#include "fs/tree/agent_session.h"
+#include "fs/tree/from_snapshot.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,12 +79,13 @@ int context_init(struct file_context *context, const struct server *server, stru
     context->recording = process_recording(process);
     if (entry_exited(entry))
         return exited_has(registry_exited(server->registry), process) ? 0 : -ESRCH;
-    struct target *target = server->keeps       ? process_held(process)
+    bool held = server->keeps || server->acts;
+    struct target *target = held                ? process_held(process)
                             : entry_rows(entry) ? scene_target(process)
                                                 : process_target(process);
     bool is_there = target && (!call->tid || thread_exists(target, call->tid)) &&
                     target_alive(target);
-    if (server->keeps && target && !atomic_load(&target->found))
+    if (server->keeps && !server->acts && target && !atomic_load(&target->found))
         target_unref(target);
     else
         context->target = target;
@@ -194,6 +199,29 @@ int owner_add_kept(const struct server *server, struct process *process,
     return r;
 }
 
+/* Says what a command has to know. */
+static int tell(struct file_context *context, const struct owner_call *call, struct text *out)
+{
+    uint64_t first = 0, second = 0;
+    int64_t interp = 0;
+    int r = 0;
+
+    switch (call->value) {
+    case ASKED_THREAD:
+        r = snapshot_find_thread(context, call->tid, &first, &interp);
+        second = (uint64_t)interp;
+        break;
+    case ASKED_GIL:
+        first = agent_session_gil_interval(context, call->interp);
+        second = agent_session_patience(context, call->interp);
+        break;
+    case ASKED_WAIT: agent_session_say_waited(context, call->depth, call->word); break;
+    default: return -EOPNOTSUPP;
+    }
+    text_printf(out, "%" PRIu64 " %" PRIu64, first, second);
+    return r == 0 ? text_finish(out) : r;
+}
+
 static int answer_in(struct file_context *context, const struct owner_call *call,
                      struct owner_answer *answer)
 {
@@ -206,6 +234,7 @@ static int answer_in(struct file_context *context, const struct owner_call *call
     case OWNER_IDENTIFY:
         identity_program(context->target, &answer->text);
         return text_finish(&answer->text);
+    case OWNER_TELL: return tell(context, call, &answer->text);
     case OWNER_STACKS: return stacks(context, call->value, &answer->text);
     default: return -EOPNOTSUPP;
     }

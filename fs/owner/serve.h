@@ -20,6 +20,7 @@ enum owner_op {
     OWNER_IDENTIFY,   /* what program it is: lines of format/identity.h */
     OWNER_STACKS,     /* its stacks, in a form of format/stacks.h */
     OWNER_ROWS,       /* rows of its tables (rows.h) */
+    OWNER_TELL,       /* what a command has to know of it: two numbers as the text (examiner.h) */
 };
 
 #define OWNER_SAMPLED_MAX 191
@@ -38,12 +39,14 @@ struct owner_call {
     uint32_t entry; /* index in the layout of the file or directory */
     uint32_t child; /* that of the child, of OWNER_FIND and OWNER_HAS */
     /* of OWNER_FIND: the number, where the child's name is one; of OWNER_EXAMINE: 1, as it is now;
-     * of OWNER_STACKS: enum stacks_form; of OWNER_ROWS: how many tables */
+     * of OWNER_STACKS: enum stacks_form; of OWNER_ROWS: how many tables; of OWNER_TELL: enum
+     * asked_what, with seconds in depth, and what was lost in word */
     uint32_t value;
     int32_t pid;         /* 0 outside of processes */
     int32_t tid;         /* 0: no thread */
     uint64_t start_time; /* of the process, in clock ticks since boot */
     uint32_t depth, rank;
+    int64_t interp;               /* of OWNER_TELL */
     struct membership membership; /* of the process in its job ... */
     uint32_t is_worker;           /* ... where it is not the rank itself */
     /* The lines of status about its profile, and its agent, which the daemon knows; may be empty.
@@ -83,8 +86,9 @@ struct server {
     struct replies *replies; /* of the command files at the place */
     const struct access *access;
     const struct statement_runner *statements; /* who runs them; NULL: this process */
-    bool
-        keeps; /* a process that wasn't read so far isn't read here: contexts have no target then */
+    /* a process that wasn't read so far isn't read here: contexts have no target then ... */
+    bool keeps;
+    bool acts; /* ... but one of which nothing is read */
 };
 
 /* The context of a place for the layout's functions. process: the one meant, NULL outside. call

@@ -409,7 +409,7 @@ static int begin(void)
     int r = confine_descriptors(CHILD_CONTROL);
 
     if (r == 0)
-        r = confine_files(CONFINE_STATEMENT);
+        r = confine_files(CONFINE_STATEMENT, 0);
     if (r == 0)
         r = class_become(&nobody, -1);
     if (r == 0)

@@ -12,6 +12,23 @@ struct examined {
     struct found_agent agent; /* but for its record; record_addr 0: it has none */
 };
 
+/* What a command has to know of its process. */
+enum asked_what {
+    ASKED_THREAD = 1, /* of a thread: by which number Python knows it, and its interpreter's */
+    ASKED_GIL,  /* of an interpreter: where the switch interval of its GIL is, or 0, and for how
+                   many nanoseconds that is worth waiting for */
+    ASKED_WAIT, /* what such a wait was in vain for: words alone */
+};
+
+struct asked_for {
+    enum asked_what what;
+    pid_t tid;        /* of ASKED_THREAD */
+    int64_t interp;   /* of ASKED_GIL */
+    unsigned seconds; /* of ASKED_WAIT: it lasted so long ... */
+    const char *lost; /* ... and this didn't happen; at most NAME_MAX bytes */
+};
+
+struct attacher;
 struct looker;
 struct process;
 struct stop;
@@ -32,4 +49,9 @@ struct examiner {
      * begun. looker: for whom. Errors as scene_fill(). */
     int (*rows)(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
                 const struct looker *looker, const struct stop *stop, struct text *why);
+    /* What a command asks for: two numbers in out, as far as there are any. Errors as
+     * snapshot_find_thread() (tree/from_snapshot.h), and why says more. */
+    int (*tell)(void *arg, struct process *process, const struct asked_for *asked, uint64_t out[2],
+                struct text *why);
+    const struct attacher *attacher; /* who puts agents into them */
 };

@@ -362,8 +362,10 @@ int process_new_examined(pid_t pid, const struct examiner *examiner,
     struct target *target;
 
     int r = target_hold(pid, &target);
-    if (r == 0)
-        r = new_living(target, out);
+    if (r < 0)
+        return r;
+    target->attacher = examiner->attacher;
+    r = new_living(target, out);
     if (r < 0)
         return r;
     (*out)->examiner = examiner;

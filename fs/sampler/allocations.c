@@ -5,7 +5,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
-#include "fs/link/found.h"
+#include "fs/link/attach.h"
 #include "fs/sampler/sampler.h"
 
 #include <errno.h>
@@ -157,7 +157,7 @@ static int start(struct sampler *sampler, struct text *why)
     if (!reader)
         return -ENOMEM;
     reader->read = calloc(1, sizeof *reader->read);
-    int r = reader->read ? found_agent_find(&sampler->target->memory, &found) : -ENOMEM;
+    int r = reader->read ? agent_found(sampler->target, &found) : -ENOMEM;
     if (r == 0 && !found.record.allocations)
         r = -ENOENT;
     if (r < 0) {

@@ -343,7 +343,7 @@ static int check_filters(struct sampler *sampler, struct inside *inside, struct 
     }
     if (!count)
         return 0;
-    int r = found_agent_find(&target->memory, &inside->agent);
+    int r = agent_found(target, &inside->agent);
     if (r == 0) {
         filters.tid = outer_tid(target, inside->agent.record.channel_tid);
         _guard_mutex_(&target->tracing);
@@ -471,7 +471,7 @@ static int prepare(struct sampler *sampler, struct inside *inside, struct text *
     else if (r < 0)
         text_printf(why, "the agent isn't ready for it: %s", strerror(-r));
     if (r == 0)
-        r = found_agent_find(&target->memory, &inside->agent);
+        r = agent_found(target, &inside->agent);
     inside->at = r == 0 ? inside->agent.record.samples : 0;
     if (r == 0 && (!inside->at || read_head(sampler, inside) < 0))
         r = -EPROTO;

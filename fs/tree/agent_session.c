@@ -10,6 +10,7 @@
 #include "fs/recording/held_threads.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/trace/callers.h"
+#include "fs/tree/from_snapshot.h"
 
 #include <errno.h>
 #include <string.h>
@@ -120,23 +121,61 @@ static pid_t find_sleeper(const struct target *target, int64_t interp)
     return tid;
 }
 
-uint64_t agent_session_patience(struct file_context *context, int64_t interp)
+static uint64_t read_patience(struct target *target, int64_t interp)
 {
     struct snapshot_options options = {0};
     struct snapshot *snapshot;
+    uint64_t ns = GIL_NS;
 
-    context->gil_ns = GIL_NS;
     {
-        _guard_mutex_(&context->target->lock);
-        options.tid = find_sleeper(context->target, interp);
+        _guard_mutex_(&target->lock);
+        options.tid = find_sleeper(target, interp);
     }
-    if (options.tid && snapshot_take(context->target, &options, &snapshot) == 0) {
+    if (options.tid && snapshot_take(target, &options, &snapshot) == 0) {
         for (size_t i = 0; i < snapshot->nthreads; i++)
             if (sleeps_outside_python(&snapshot->threads[i]))
-                context->gil_ns = GIL_ASLEEP_NS;
+                ns = GIL_ASLEEP_NS;
         snapshot_free(snapshot);
     }
+    return ns;
+}
+
+static uint64_t read_gil_interval(struct target *target, int64_t interp)
+{
+    uint64_t address;
+
+    _guard_mutex_(&target->lock);
+    return gil_interval_find(&target->memory, &target->runtime, interp, &address) < 0 ? 0 : address;
+}
+
+/* Whether who reads the process was asked, and not this daemon. Where there is no answer it is as
+ * if nothing were known. */
+static bool is_told(struct file_context *context, int64_t interp, uint64_t told[2])
+{
+    const struct asked_for asked = {.what = ASKED_GIL, .interp = interp};
+    size_t size = context->why.size;
+
+    int r = snapshot_ask(context, &asked, told);
+    text_truncate(&context->why, size);
+    return r <= 0;
+}
+
+uint64_t agent_session_patience(struct file_context *context, int64_t interp)
+{
+    uint64_t told[2] = {0};
+
+    if (!is_told(context, interp, told))
+        context->gil_ns = read_patience(context->target, interp);
+    else
+        context->gil_ns = told[1] == GIL_ASLEEP_NS ? GIL_ASLEEP_NS : GIL_NS;
     return context->gil_ns;
+}
+
+uint64_t agent_session_gil_interval(struct file_context *context, int64_t interp)
+{
+    uint64_t told[2] = {0};
+
+    return is_told(context, interp, told) ? told[0] : read_gil_interval(context->target, interp);
 }
 
 /* Adds who has the GIL, which a command waited for in vain. */
@@ -174,17 +213,22 @@ static const struct thread *find_stuck(const struct snapshot *snapshot,
     return stuck;
 }
 
-/* What a command waited for in vain. */
-static void say_waited(struct file_context *context, const char *lost)
+void agent_session_say_waited(struct file_context *context, unsigned seconds, const char *lost)
 {
+    const struct asked_for asked = {.what = ASKED_WAIT, .seconds = seconds, .lost = lost};
     _cleanup_(held_list_deinit) struct held_list agent = {0};
     const struct snapshot_options options = {0};
-    const unsigned seconds = (unsigned)(context->gil_ns / 1000000000);
     struct text *why = &context->why;
     struct snapshot *snapshot;
+    uint64_t none[2];
 
-    (void)held_list_read(context->target, context->recording, &agent);
-    int r = snapshot_take(context->target, &options, &snapshot);
+    if (snapshot_ask(context, &asked, none) == 0 && why->size)
+        return;
+    text_clear(why);
+    bool is_read = atomic_load(&context->target->found);
+    if (is_read)
+        (void)held_list_read(context->target, context->recording, &agent);
+    int r = is_read ? snapshot_take(context->target, &options, &snapshot) : -ESRCH;
     const struct thread *stuck = r == 0 ? find_stuck(snapshot, &agent) : NULL;
     if (stuck)
         text_printf(why,
@@ -209,7 +253,7 @@ int agent_session_explain(struct file_context *context, int error, const struct 
     switch (error) {
     case -ETIMEDOUT:
         if (!why->size)
-            say_waited(context, lost);
+            agent_session_say_waited(context, (unsigned)(context->gil_ns / 1000000000), lost);
         break;
     case -EINTR:
     case -ECANCELED:
@@ -232,13 +276,4 @@ int agent_session_explain(struct file_context *context, int error, const struct 
         return -EIO;
     }
     return error;
-}
-
-uint64_t agent_session_gil_interval(struct file_context *context, int64_t interp)
-{
-    struct target *target = context->target;
-    uint64_t address;
-
-    _guard_mutex_(&target->lock);
-    return gil_interval_find(&target->memory, &target->runtime, interp, &address) < 0 ? 0 : address;
 }

@@ -17,6 +17,8 @@ int agent_session_here(struct file_context *context, struct session *session);
 /* For how many nanoseconds what a command asks for waits for an interpreter's GIL: ten seconds, but
  * one where whoever has it sleeps and runs no Python, and so may keep it for ever. */
 uint64_t agent_session_patience(struct file_context *context, int64_t interp);
+/* Adds to context->why what such a wait, of so many seconds, was in vain for. lost: as below. */
+void agent_session_say_waited(struct file_context *context, unsigned seconds, const char *lost);
 /* The words for an error that a request ended in, after the agent's own, and its errno as write(2)
  * is to give it. lost: what didn't happen because the GIL was not to be had. */
 int agent_session_explain(struct file_context *context, int error, const struct proto_done *done,

@@ -1,7 +1,9 @@
 #include "fs/tree/from_snapshot.h"
 
 #include "fs/format/backtrace.h"
+#include "fs/process/process.h"
 #include "fs/recording/held_threads.h"
+#include "fs/trace/claims.h"
 
 #include <errno.h>
 
@@ -26,7 +28,19 @@ int snapshot_each_thread(struct file_context *context, bool native,
     return 0;
 }
 
-int snapshot_find_thread(struct file_context *context, pid_t tid, uint64_t *thread, int64_t *interp)
+int snapshot_ask(struct file_context *context, const struct asked_for *asked, uint64_t out[2])
+{
+    struct process *process = context->process;
+    const struct examiner *examiner = process->examiner;
+
+    /* only who traces it can stop its threads */
+    if (examiner && !claim_exists(process->pid))
+        return examiner->tell(examiner->arg, process, asked, out, &context->why);
+    int r = target_find(context->target);
+    return r == 0 ? 1 : snapshot_error(context, r == -ENOENT ? -ESRCH : r);
+}
+
+static int read_thread(struct file_context *context, pid_t tid, uint64_t *thread, int64_t *interp)
 {
     const struct snapshot_options options = {.tid = tid};
     _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
@@ -44,4 +58,19 @@ int snapshot_find_thread(struct file_context *context, pid_t tid, uint64_t *thre
     }
     text_puts(&context->why, "this thread runs no Python");
     return -EINVAL;
+}
+
+int snapshot_find_thread(struct file_context *context, pid_t tid, uint64_t *thread, int64_t *interp)
+{
+    const struct asked_for asked = {.what = ASKED_THREAD, .tid = tid};
+    uint64_t told[2];
+
+    int r = snapshot_ask(context, &asked, told);
+    if (r > 0)
+        return read_thread(context, tid, thread, interp);
+    if (r == 0) {
+        *thread = told[0];
+        *interp = (int64_t)told[1];
+    }
+    return r;
 }

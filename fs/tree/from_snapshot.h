@@ -1,6 +1,7 @@
 /* What the files that are rendered from a snapshot share. */
 #pragma once
 
+#include "fs/process/examiner.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/tree/file.h"
 
@@ -14,6 +15,9 @@ int snapshot_each_thread(struct file_context *context, bool native,
  * returns error. */
 int snapshot_error(struct file_context *context, int error);
 
+/* Asks who reads the context's process what a command has to know of it. 1: this daemon reads it
+ * itself, and context->target is there to be read; 0; -errno, with words. */
+int snapshot_ask(struct file_context *context, const struct asked_for *asked, uint64_t out[2]);
 /* Finds the pthread_t of a thread that runs Python, and the interpreter it is in. -EINVAL, with
  * words: it runs none; -ESRCH, -EPERM and the like, with words. */
 int snapshot_find_thread(struct file_context *context, pid_t tid, uint64_t *thread,

@@ -271,6 +271,11 @@ static bool is_passive_table(const char *file)
     return table && !strcmp(table->source, "passive") && !table->rows->between;
 }
 
+bool entry_acts(const struct entry *entry)
+{
+    return entry->run == eval_run || entry->run == breakpoints_run;
+}
+
 bool entry_rows(const struct entry *entry)
 {
     return entry->run == query_run || entry->render == table_render ||

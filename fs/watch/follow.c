@@ -234,7 +234,7 @@ static bool find_agent(struct follower *f)
         f->stat = watch_open_stat(f->target->pid);
     if (f->target)
         f->armed.pid = f->target->pid;
-    f->found = f->target && f->stat >= 0 && found_agent_find(&f->target->memory, &f->agent) == 0;
+    f->found = f->target && f->stat >= 0 && agent_found(f->target, &f->agent) == 0;
     return f->found;
 }
 

@@ -1,5 +1,5 @@
-"""-o contain: what reads for one user, and what runs statements, is killed and stopped again and again. That costs
-whoever waits for it, and nobody else."""
+"""-o contain: what reads and acts for one user, and what runs statements, is killed and stopped again and again. That
+costs whoever waits for it, and nobody else."""
 import errno
 import os
 import pwd
@@ -11,8 +11,8 @@ import time
 import pytest
 
 from interpreters import eventually, patience
-from sql import value
-from test_contain import Sleeper, contained, debian, error_of, owners  # noqa: F401
+from sql import reply, value
+from test_contain import Sleeper, contained, debian, error_of, readers  # noqa: F401
 from test_contain_sql import crash, runners
 
 pytestmark = pytest.mark.attack
@@ -56,7 +56,7 @@ class Storm:
 
 def test_storm(contained, debian, nobody):
     uid, chance, storm = pwd.getpwnam(nobody).pw_uid, random.Random(4711), Storm()
-    slowest, hits, said = 0, 0, {"theirs": [], "asked": []}
+    slowest, hits, said = 0, 0, {"theirs": [], "asked": [], "acted": []}
     with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
         query = contained.path / str(mine.pid) / "query"
         assert error_of(contained, mine.pid) is error_of(contained, theirs.pid) is None
@@ -64,7 +64,7 @@ def test_storm(contained, debian, nobody):
         def hit():
             nonlocal hits
             time.sleep(chance.random() / 20)
-            targets = sorted(runners(contained)) + [pid for who, pid in owners(contained).items() if who == uid]
+            targets = sorted(runners(contained)) + [pid for pid, its in readers(contained) if int(its["Uid"][0]) == uid]
             if targets:
                 try:
                     os.kill(chance.choice(targets), chance.choice([crash(), signal.SIGSTOP, signal.SIGKILL]))
@@ -83,11 +83,21 @@ def test_storm(contained, debian, nobody):
             assert number or said["n"] == "1"
             said["asked"].append(number)
 
-        for act in hit, read_mine, lambda: said["theirs"].append(error_of(contained, theirs.pid)), ask, ask:
+        def act_on_theirs():
+            directory = contained.path / str(theirs.pid)
+            number = outcome(lambda: said.__setitem__("a", reply(directory / "eval", "print(6 * 7)\n")))
+            assert number or said["a"] == "42\n"
+            said["acted"] += [number, outcome(lambda: (directory / "ctl").write_text("detach\n"))]
+
+        def read_theirs():
+            said["theirs"].append(error_of(contained, theirs.pid))
+
+        for act in hit, read_mine, read_theirs, act_on_theirs, ask, ask:
             storm.start(act)
         time.sleep(SECONDS)
         storm.end()
         assert hits and {*said["theirs"]} <= COSTS and {*said["asked"]} <= COSTS, said
+        assert {*said["acted"]} <= COSTS and None in said["acted"], said
         assert None in said["asked"]
         assert slowest < patience(10)
         # after so many crashes it is started again only now and then

@@ -158,7 +158,8 @@ static void check_statement(const uint8_t *data, size_t size)
  * of a statement's process. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const enum owner_op ops[] = {OWNER_RENDER, OWNER_LIST, OWNER_EXAMINE, OWNER_STACKS};
+    static const enum owner_op ops[] = {OWNER_RENDER, OWNER_LIST, OWNER_EXAMINE,
+                                        OWNER_STACKS, OWNER_FIND, OWNER_TELL};
     struct owner_call call = {.op = OWNER_RENDER};
     struct owner_receipt receipt = {.call = &call};
     struct owner_answer answer = {0};

@@ -353,6 +353,78 @@ static void maps(void)
     CHECK(class_map_id("0 0 4294967295\n", 4294967294u, &id) && id == 4294967294u);
 }
 
+/* ---- what puts agents in ---- */
+
+/* What becomes of an answer, with an end of a pipe in it, to be a channel, or without. */
+static int act(enum acting_op op, struct acting_reply reply, bool passes, const char *words,
+               int *channel, struct text *why)
+{
+    const struct acting acting = {.op = op, .pid = getpid()};
+    int ends[2], pipes[2];
+
+    CHECK_INT(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    CHECK_INT(pipe(pipes), 0);
+    reply.why = reply.why ? reply.why : (uint32_t)strlen(words);
+    CHECK_INT(owner_send(ends[0], &reply, sizeof reply, passes ? pipes[1] : -1), 0);
+    if (*words)
+        CHECK_INT(owner_send(ends[0], words, strlen(words), -1), 0);
+    close(ends[0]);
+    text_clear(why);
+    int r = acting_wait(ends[1], getpid(), &acting, NULL, &reply, channel, why);
+    close(ends[1]);
+    close(pipes[0]);
+    close(pipes[1]);
+    return r;
+}
+
+static void acted(void)
+{
+    struct text why = TEXT_INIT;
+    int channel;
+
+    CHECK_INT(act(ACTING_CHANNEL, (struct acting_reply){.done = 1}, true, "", &channel, &why), 0);
+    CHECK(channel >= 0);
+    close(channel);
+    CHECK_INT(act(ACTING_TAKE_OUT, (struct acting_reply){0}, false,
+                  "st\x1b"
+                  "ays",
+                  &channel, &why),
+              0);
+    CHECK_STR(why.data, "st?ays");
+    CHECK_INT(act(ACTING_CHANNEL, (struct acting_reply){.error = -EBUSY}, false, "why", &channel,
+                  &why),
+              -EBUSY);
+    CHECK_STR(why.data, "why");
+    CHECK_INT(channel, -1);
+
+    /* a channel that is missing, or that nobody wants */
+    CHECK_INT(act(ACTING_CHANNEL, (struct acting_reply){0}, false, "", &channel, &why), -EPROTO);
+    CHECK_INT(act(ACTING_TAKE_OUT, (struct acting_reply){0}, true, "", &channel, &why), -EPROTO);
+    CHECK_INT(act(ACTING_CHANNEL, (struct acting_reply){.error = -EIO}, true, "", &channel, &why),
+              -EPROTO);
+    CHECK_INT(channel, -1);
+    /* numbers that can't be */
+    CHECK_INT(act(ACTING_TAKE_OUT, (struct acting_reply){.error = 1}, false, "", &channel, &why),
+              -EPROTO);
+    CHECK_INT(act(ACTING_TAKE_OUT, (struct acting_reply){.error = -5000}, false, "", &channel,
+                  &why),
+              -EPROTO);
+    CHECK_INT(act(ACTING_TAKE_OUT, (struct acting_reply){.done = 2}, false, "", &channel, &why),
+              -EPROTO);
+    CHECK_INT(act(ACTING_CHANNEL, (struct acting_reply){.pid = -1}, true, "", &channel, &why),
+              -EPROTO);
+    CHECK_INT(channel, -1);
+    /* words that don't come, or aren't as many */
+    CHECK_INT(act(ACTING_TAKE_OUT, (struct acting_reply){.why = 7}, false, "", &channel, &why),
+              -EIO);
+    CHECK_INT(act(ACTING_TAKE_OUT, (struct acting_reply){.why = 7}, false, "six", &channel, &why),
+              -EPROTO);
+    CHECK_INT(act(ACTING_TAKE_OUT, (struct acting_reply){.why = UINT32_MAX}, false, "", &channel,
+                  &why),
+              -EPROTO);
+    text_deinit(&why);
+}
+
 int main(void)
 {
     texts();
@@ -363,5 +435,6 @@ int main(void)
     blocks();
     classes();
     maps();
+    acted();
     return 0;
 }

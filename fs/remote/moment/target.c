@@ -245,8 +245,11 @@ int target_why_not(const struct target *target)
 
     if (target->core)
         return -ETIMEDOUT;
-    if (!target_alive(target) || proc_ending(target->pid) ||
-        memory_read(&target->memory, target->runtime.addr, &word, sizeof word) < 0)
+    if (!target_alive(target) || proc_ending(target->pid))
+        return -ESRCH;
+    if (!atomic_load(&target->found)) /* it is none of ours to read */
+        return target_same_program(target) ? -ETIMEDOUT : -ESRCH;
+    if (memory_read(&target->memory, target->runtime.addr, &word, sizeof word) < 0)
         return -ESRCH;
     return -ETIMEDOUT;
 }

@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+struct attacher;
 struct code_cache;
 struct core;
 struct import_list;
@@ -53,6 +54,7 @@ struct target {
     char auxv[TARGET_AUXV_MAX];
     ssize_t auxv_size;
     int pidfd;
+    const struct attacher *attacher; /* who puts agents in (link/attach.h); NULL: this process */
     atomic_uint refs;
     _Atomic(struct target_kept *) kept[TARGET_KEEPERS]; /* NULL: nothing yet */
 

@@ -1,0 +1,185 @@
+"""-o contain: what puts an agent into a process has that process's rights and no others, and lives for that alone; and
+what a command has to know of its process is told by who reads it."""
+import concurrent.futures
+import contextlib
+import errno
+import os
+import pwd
+import re
+import shutil
+import signal
+import threading
+
+import pytest
+
+import sql
+from interpreters import eventually, patience
+from mount import REPOSITORY
+from test_contain import ALL_CAPABILITIES, RIGHTS, Sleeper, contained, debian, error_of, status, traced  # noqa: F401
+from test_contain_sql import crash
+from test_contain_storm import outcome
+
+pytestmark = pytest.mark.attack
+
+COSTS = {None, errno.EIO, errno.ETIMEDOUT}
+
+
+def run(mount, pid, code="print(6 * 7)", file="eval"):
+    return sql.reply(mount.path / str(pid) / file, code + "\n")
+
+
+def detach(mount, pid):
+    (mount.path / str(pid) / "ctl").write_text("detach\n")
+
+
+class Again:
+    """As a context: an agent goes in and out again and again meanwhile."""
+
+    def __init__(self, mount, pid):
+        def go_on():
+            while not self.over.is_set():
+                self.said.append(outcome(lambda: run(mount, pid)))
+                self.said.append(outcome(lambda: detach(mount, pid)))
+        self.over, self.said, self.thread = threading.Event(), [], threading.Thread(target=go_on)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join(patience(120))
+
+
+def act_on(mount, known, do):
+    """Calls do(pid, status) for each process of the mount's that isn't known."""
+    for pid in set(mount.owners()) - known:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            do(pid, status(pid))
+
+
+def test_daemon_does_not_act(contained, debian, nobody):
+    """It traces nobody, reads no more of a process than what its agent says of itself, and takes no descriptor."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
+        victims = mine.pid, theirs.pid
+        assert {*map(str, victims)} <= set(os.listdir(contained.path))
+
+        def act():
+            for pid in victims:
+                assert run(contained, pid) == "42\n"
+                assert run(contained, pid, "print(answer)", f"threads/{pid}/frames/0/eval") == "42\n"
+                assert run(contained, pid, "print(answer)", f"threads/{pid}/eval") == "42\n"
+                with (contained.path / str(pid) / "breakpoints").open("w") as file:
+                    file.write("log waits()\n")
+                assert "log waits()" in contained.read(pid, "breakpoints")
+                assert "Agent: running, connected" in contained.read(pid, "status")
+                with pytest.raises(OSError):
+                    run(contained, pid, "print(answer)", f"threads/{agent_of(contained, pid)}/eval")
+
+        said = traced(contained.pid, act)
+        looks = [line for line in said
+                 if re.match(r"(?:<\.\.\. )?(?:process_vm_readv|pidfd_getfd|ptrace|readlink)", line)
+                 and not re.match("process_vm_readv.* <unfinished", line)]  # its other half is what was read
+        # the agent's record, and the numbers of the threads that it holds
+        assert looks and not [line for line in looks if '"PROBFS' not in line and "iov_len=64}" not in line], looks
+        opened = {re.sub(r"\d+", "N", path) for line in said
+                  for path in re.findall(r'^open(?:at)?\([^"]*"([^"]*)"', line)}
+        assert not opened & {"/proc/N/maps", "/proc/N/mem", "/proc/N/environ", "/proc/N/exe", "/proc/N/root"}, opened
+
+
+def agent_of(mount, pid):
+    """The first of its agent's threads."""
+    return re.search(r"^AgentThreads: (\d+)", mount.read(pid, "status"), re.M)[1]
+
+
+@pytest.mark.parametrize("which", RIGHTS)
+def test_acts_with_its_rights(contained, debian, nobody, which):
+    """Exactly those, and root's where nothing else is enough, as for reading; it may write to that process's files."""
+    who, under, takes_root = RIGHTS[which]
+    with Sleeper(debian, under=under, **who) as victim:
+        assert error_of(contained, victim.pid) is None
+        known, twin, seen = set(contained.owners()), status(victim.pid), []
+
+        def note(pid, said):
+            if said["Seccomp"] == ["2"] and said["State"][0] != "Z":
+                writable = [words[4] for words in map(str.split, open(f"/proc/{pid}/mountinfo"))
+                            if "rw" in words[5].split(",")]
+                seen.append((said, writable))
+
+        def is_seen():
+            act_on(contained, known, note)
+            return seen
+        with Again(contained, victim.pid) as again:
+            eventually(is_seen, what="what puts the agent in")
+        assert set(again.said) == {None}
+        said, writable = seen[0]
+        assert said["NoNewPrivs"] == ["1"] and writable == [f"/proc/{victim.pid}"]
+        if takes_root:
+            assert int(said["CapPrm"][0], 16) == ALL_CAPABILITIES
+        else:
+            assert said["Uid"] == twin["Uid"]
+            if which != "its user's namespace":
+                assert said["CapPrm"] == twin["CapPrm"] and said["Gid"] == twin["Gid"]
+        eventually(lambda: set(contained.owners()) <= known, what="its end")
+
+
+def test_two_callers_one_session(contained, debian, nobody):
+    """Root and its user write to one process at once: one agent answers both, each has its own reply."""
+    who = pwd.getpwnam(nobody).pw_uid
+
+    def ask(user, number):
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                os.setgroups([])
+                os.setresgid(*[pwd.getpwnam(nobody).pw_gid] * 3 if user else [0] * 3)
+                os.setresuid(user, user, user)
+                os._exit(run(contained, theirs.pid, f"print({number})") != f"{number}\n")
+            os._exit(2)
+        return os.waitpid(child, 0)[1]
+
+    with Sleeper(debian, nobody) as theirs, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert error_of(contained, theirs.pid) is None
+        assert [*pool.map(ask, [0, who] * 12, range(24))] == [0] * 24
+        said = contained.read(theirs.pid, "status")
+        assert re.search("^AgentEvals: 24$", said, re.M) and said.count("AgentThreads: ") == 1
+
+
+@pytest.mark.parametrize("how", ["crash", "kill", "stop"])
+def test_killed(contained, debian, nobody, how):
+    """That costs who writes; the process itself goes on, whatever had been done to it, and nobody else notices."""
+    number = {"crash": crash(), "kill": signal.SIGKILL, "stop": signal.SIGSTOP}[how]
+    with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
+        assert error_of(contained, mine.pid) is error_of(contained, theirs.pid) is None
+        known, hits = set(contained.owners()), []
+
+        def hit(pid, said):
+            os.kill(pid, number)
+            hits.append(pid)
+
+        def is_hit():
+            act_on(contained, known, hit)
+            assert error_of(contained, mine.pid) is None
+            return len(hits) >= 5
+        with Again(contained, theirs.pid) as again:
+            eventually(is_hit, 60, "some that are hit")
+        assert set(again.said) <= COSTS and set(again.said) & {errno.EIO, errno.ETIMEDOUT}, again.said
+        assert status(theirs.pid)["State"][0] == "S"
+        eventually(lambda: outcome(lambda: run(contained, theirs.pid)) is None, 60, "an agent after all")
+        assert run(contained, theirs.pid) == "42\n"
+        eventually(lambda: set(contained.owners()) <= known, what="the end of all that were hit")
+
+
+def test_filtered(contained, probe, debian, nobody):
+    """Filters of system calls are read with root's rights: without these nobody knows what they would do."""
+    strict = probe.mount("allow_other", "contain=strict")
+    with Sleeper(debian, nobody) as theirs:
+        assert run(strict, theirs.pid) == "42\n"
+        detach(strict, theirs.pid)
+    under = [str(REPOSITORY / "tests" / "seccomp-exec"), "EPERM", "bpf"]
+    with Sleeper(debian, under=["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *under]) as theirs:
+        assert outcome(lambda: run(strict, theirs.pid)) == errno.EPERM
+        assert "seccomp filter that can't be read" in strict.read(theirs.pid, "errors")
+        assert run(contained, theirs.pid) == "42\n"
