@@ -16,6 +16,7 @@
 #define STATUS_MAX 8192
 #define MAP_MAX 16384 /* bytes of 340 lines (UID_GID_MAP_MAX_EXTENTS, linux/user_namespace.h) */
 #define NOBODY 65534
+#define NAMELESS 0x7ffffffe /* far from what is given to users, and to namespaces */
 
 static bool same_ns(const struct user_ns *a, const struct user_ns *b)
 {
@@ -157,7 +158,7 @@ static int keep_caps(uint64_t caps)
     return syscall(SYS_capset, &head, data) < 0 ? -errno : 0;
 }
 
-int class_become(const struct owner_class *class, int ns)
+static int become(const struct owner_class *class, int ns)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
@@ -173,6 +174,23 @@ int class_become(const struct owner_class *class, int ns)
     if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) /* its user may not look into it */
         r = -errno;
     return r;
+}
+
+/* Takes on a user's number that is nobody's, so that nobody but root can stop or end it. Where
+ * there is no such number, as in a user namespace, it stays what it is. */
+static int become_nobody(void)
+{
+    const struct owner_class nameless = {.uid = NAMELESS, .gid = NAMELESS}, own = {.own = true};
+
+    int r = geteuid() ? -EINVAL : become(&nameless, -1);
+    if (r == -EINVAL)
+        r = become(&own, -1);
+    return r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : r;
+}
+
+int class_become(const struct owner_class *class, int ns)
+{
+    return class->nobody ? become_nobody() : become(class, ns);
 }
 
 int class_try(pid_t pid)

@@ -19,6 +19,9 @@ struct owner_class {
     uint64_t caps; /* permitted and effective */
     uint32_t ngroups;
     gid_t groups[CLASS_GROUPS_MAX];
+    uint32_t nobody; /* no rights, those of a number that no user has: for what was recorded, and
+                        statements. Where there is no such number they stay the daemon's own; the
+                        rest but user is 0 then */
 };
 
 /* What class_decide() wants to know of a target beside access_read_target(). */

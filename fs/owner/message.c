@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #define ERROR_MAX 4095 /* as the kernel's MAX_ERRNO */
 
@@ -52,6 +53,79 @@ int owner_receive(int fd, void *message, size_t size, int *passed)
     if (control && control->cmsg_type == SCM_RIGHTS)
         memcpy(passed, CMSG_DATA(control), sizeof *passed);
     return n <= 0 ? -EIO : (size_t)n == size ? 0 : -EPROTO;
+}
+
+/* ---- requests ---- */
+
+union rings {
+    struct cmsghdr head;
+    char bytes[CMSG_SPACE(RECORDED_TABLES * sizeof(int))];
+};
+
+int owner_request_send(int fd, const struct owner_request *request)
+{
+    int fds[RECORDED_TABLES];
+    union rings rings = {.head = {.cmsg_level = SOL_SOCKET,
+                                  .cmsg_type = SCM_RIGHTS,
+                                  .cmsg_len = CMSG_LEN(request->nrings * sizeof *fds)}};
+    struct iovec io = {(void *)request, sizeof *request + request->more};
+    struct msghdr head = {.msg_iov = &io, .msg_iovlen = 1};
+
+    for (uint32_t i = 0; i < request->nrings; i++)
+        fds[i] = request->rings[i].fd;
+    if (request->nrings) {
+        memcpy(CMSG_DATA(&rings.head), fds, request->nrings * sizeof *fds);
+        head.msg_control = &rings;
+        head.msg_controllen = CMSG_SPACE(request->nrings * sizeof *fds);
+    }
+    return sendmsg(fd, &head, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+/* Takes what came with a message into request->rings. How many there are. */
+static uint32_t take_rings(struct msghdr *head, struct owner_request *request)
+{
+    const struct cmsghdr *control = CMSG_FIRSTHDR(head);
+    uint32_t n = 0;
+
+    if (control && control->cmsg_type == SCM_RIGHTS)
+        n = (uint32_t)((control->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(&request->rings[i].fd, CMSG_DATA(control) + i * sizeof(int), sizeof(int));
+    return n;
+}
+
+static bool is_sane_request(const struct owner_request *request, size_t size)
+{
+    for (uint32_t i = 0; i < request->nrings; i++)
+        if (request->rings[i].table >= RECORDED_TABLES)
+            return false;
+    return size == sizeof *request + request->more && request->call.entry < layout_size &&
+           request->call.child < layout_size;
+}
+
+bool owner_request_receive(int fd, struct owner_request *out)
+{
+    union rings rings = {0};
+    struct iovec io = {out, OWNER_PIECE};
+    struct msghdr head = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &rings, .msg_controllen = sizeof rings};
+    ssize_t n;
+
+    do
+        n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    uint32_t said = n < (ssize_t)sizeof *out ? 0 : out->nrings;
+    out->nrings = n > 0 ? take_rings(&head, out) : 0;
+    if (n >= (ssize_t)sizeof *out && said == out->nrings && is_sane_request(out, (size_t)n))
+        return true;
+    owner_request_close(out);
+    return false;
+}
+
+void owner_request_close(struct owner_request *request)
+{
+    while (request->nrings)
+        close(request->rings[--request->nrings].fd);
 }
 
 /* ---- sending ---- */

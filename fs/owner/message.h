@@ -11,6 +11,8 @@
 #include "fs/owner/serve.h"
 #include "fs/process/examiner.h"
 
+#include "schema/rows.h"
+
 #include <assert.h>
 
 #define OWNER_CONTROL CHILD_CONTROL   /* descriptors: where connections come from ... */
@@ -38,6 +40,13 @@ struct owner_request {
     uint32_t reads;           /* a file, in the name of `who` */
     struct access_caller who; /* complete */
     uint32_t more;            /* bytes that follow in the message (rows.h) */
+    /* Rings that come with it, of the tables that are asked for. Each side has its own descriptors
+     * here, and closes them. */
+    uint32_t nrings;
+    struct owner_ring {
+        uint32_t table; /* enum recorded */
+        int32_t fd;
+    } rings[RECORDED_TABLES];
 };
 #define OWNER_MORE_MAX (OWNER_PIECE - sizeof(struct owner_request))
 static_assert(sizeof(struct owner_request) < OWNER_PIECE / 4, "one message");
@@ -54,6 +63,13 @@ int owner_send(int fd, const void *message, size_t size, int passed);
 /* Receives one of exactly that size, and the descriptor that came with it, the caller's; -1: none.
  * -EPROTO, -EIO: nobody is there any more. */
 int owner_receive(int fd, void *message, size_t size, int *passed);
+
+/* Sends a request with its rings; doesn't wait. -errno. */
+int owner_request_send(int fd, const struct owner_request *request);
+/* Receives one, and waits for it. out: of OWNER_PIECE bytes. False: there is nobody any more, or it
+ * is no such request; it has no rings then. */
+bool owner_request_receive(int fd, struct owner_request *out);
+void owner_request_close(struct owner_request *request);
 
 /* Makes '?' of all that could drive a terminal; tabs and newlines are left alone, and `spared`; -1:
  * nothing more. */

@@ -79,10 +79,10 @@ static void answer(struct connection *connection, const struct owner_request *re
         .access = &self->access,
     };
     struct credentials who;
-    struct process *process;
+    struct process *process = NULL;
 
     name_reader(request, &who);
-    out->error = find(self, &request->call, &process);
+    out->error = request->call.pid ? find(self, &request->call, &process) : 0;
     if (out->error < 0)
         return;
     if (request->call.op == OWNER_ROWS)
@@ -110,18 +110,6 @@ static void rest(const struct connection *connection)
     malloc_trim(0);
 }
 
-/* Whether there is something to be answered. out: of OWNER_PIECE bytes. */
-static bool receive(int fd, struct owner_request *out)
-{
-    ssize_t n;
-
-    do
-        n = recv(fd, out, OWNER_PIECE, 0);
-    while (n < 0 && errno == EINTR);
-    return n >= (ssize_t)sizeof *out && (size_t)n == sizeof *out + out->more &&
-           out->call.entry < layout_size && out->call.child < layout_size;
-}
-
 static void *connection_main(void *arg)
 {
     struct connection *connection = arg;
@@ -131,12 +119,13 @@ static void *connection_main(void *arg)
 
     if (sent == 0 && send(connection->fd, &hello, sizeof hello, MSG_NOSIGNAL) < 0)
         sent = -errno;
-    while (sent == 0 && receive(connection->fd, request)) {
+    while (sent == 0 && owner_request_receive(connection->fd, request)) {
         struct owner_answer out = {.text = TEXT_INIT, .why = TEXT_INIT};
         atomic_fetch_add(&connection->self->answered, 1);
         may_hang_left_by_others(request->call.pid);
         answer(connection, request, &out);
         may_hang_left_by_others(0);
+        owner_request_close(request);
         sent = owner_reply_send(connection->fd, &out);
         owner_answer_deinit(&out);
         rest(connection);

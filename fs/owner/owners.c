@@ -610,8 +610,7 @@ static int converse(const struct connection *connection, const struct owner_requ
     char message[OWNER_PIECE];
     int r = 1;
 
-    if (send(connection->fd, request, sizeof *request + request->more,
-             MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    if (owner_request_send(connection->fd, request) < 0)
         return -EPIPE;
     while (r > 0) {
         ssize_t n = receive(connection, waiting, message, sizeof message);
@@ -889,9 +888,22 @@ int owners_ask(struct owners *owners, const struct credentials *who, const struc
 
 static void free_work(struct may_hang *work) { free(work); }
 
-/* Asks about a process, and not about a place. */
+/* Asks one that has no rights: what a process has recorded that has ended is read, and no process.
+ */
+static int ask_nobody(struct owners *owners, uid_t user, const struct owner_request *request,
+                      struct may_hang *work, const struct interrupt *interrupt,
+                      struct owner_answer *answer)
+{
+    const struct owner_class class = {.nobody = true, .user = user};
+
+    return ask(owners, &class, request, work, interrupt, answer);
+}
+
+/* Asks about a process, and not about a place. left: what it was, of one that has ended; NULL: it
+ * is there. */
 static int ask_request(struct owners *owners, const struct owner_request *request,
-                       const struct interrupt *interrupt, struct owner_answer *answer)
+                       const struct access_target *left, const struct interrupt *interrupt,
+                       struct owner_answer *answer)
 {
     struct may_hang *work = calloc(1, sizeof *work);
 
@@ -899,7 +911,8 @@ static int ask_request(struct owners *owners, const struct owner_request *reques
         return -ENOMEM;
     *work = (struct may_hang){.pid = request->call.pid, .free = free_work};
     may_hang_init(work);
-    int r = ask_whom(owners, request, work, interrupt, answer);
+    int r = left ? ask_nobody(owners, left->uid[0], request, work, interrupt, answer)
+                 : ask_whom(owners, request, work, interrupt, answer);
     may_hang_unref(work);
     return r;
 }
@@ -909,7 +922,7 @@ static int ask_about(struct owners *owners, const struct owner_call *call,
 {
     const struct owner_request request = {.call = *call};
 
-    return ask_request(owners, &request, NULL, answer);
+    return ask_request(owners, &request, NULL, NULL, answer);
 }
 
 /* Whether it is an owner process, or runs statements: to read one would take root's rights. */
@@ -967,9 +980,23 @@ static int stacks(void *arg, pid_t pid, uint64_t start_time, enum stacks_form fo
     return r == 0 ? out->error : r;
 }
 
+/* Adds the rings of the tables that are wanted, as far as they are held here. */
+static void add_rings(struct recording *recording, struct wanted *const *wanted, size_t n,
+                      struct owner_request *request)
+{
+    for (size_t i = 0; i < n; i++) {
+        int table = wanted[i]->table->recorded;
+        int fd = table < 0 ? -1 : recording_ring_file(recording, (enum recorded)table);
+        if (fd >= 0)
+            request->rings[request->nrings++] = (struct owner_ring){(uint32_t)table, fd};
+    }
+}
+
 static int rows(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
                 const struct looker *looker, const struct stop *stop, struct text *why)
 {
+    struct access_target left;
+    bool ended = process_left(process, &left);
     struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
     _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
 
@@ -978,7 +1005,7 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
     *request = (struct owner_request){
         .call = {.op = OWNER_ROWS,
                  .value = (uint32_t)n,
-                 .pid = process->pid,
+                 .pid = ended ? 0 : process->pid,
                  .start_time = process->start_time,
                  .membership = process_membership(process),
                  .is_worker = process_is_worker(process)},
@@ -986,7 +1013,9 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
     };
     request->more = (uint32_t)rows_question_write(wanted, n, looker, stop, (char *)(request + 1),
                                                   OWNER_MORE_MAX);
-    int r = ask_request(arg, request, stop->interrupt, &answer);
+    add_rings(process_recording(process), wanted, n, request);
+    int r = ask_request(arg, request, ended ? &left : NULL, stop->interrupt, &answer);
+    owner_request_close(request);
     if (wanted[0]->rows.front && (r == -ENOMEM || r == -EFBIG)) {
         if (!answer.why.size)
             text_puts(&answer.why, "its rows are more than a statement may use");

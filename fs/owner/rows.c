@@ -115,10 +115,21 @@ static int add_stream(const struct filling *tables, struct text *out)
     return out->cut ? -EFBIG : out->error;
 }
 
-static int fill(struct file_context *context, struct asked *asked, struct text *out)
+/* Holds the rings that came with the question, as the one who asks does. What is none any more, as
+ * its process has written over the head of it, has no rows. */
+static int take_rings(const struct owner_request *request, struct recording *recording)
 {
-    const struct subject of = {context->process, context->target, context->recording,
-                               &asked->looker};
+    int r = 0;
+
+    for (uint32_t i = 0; (r == 0 || r == -EPROTO) && i < request->nrings; i++)
+        r = recording_take_ring(recording, request->rings[i].table, request->rings[i].fd);
+    return r == -EPROTO ? 0 : r;
+}
+
+static int fill(struct file_context *context, struct recording *recording,
+                const struct membership *left, struct asked *asked, struct text *out)
+{
+    const struct subject of = {context->process, context->target, recording, &asked->looker, left};
     struct filling *tables = &asked->tables;
     struct heap *heap;
 
@@ -143,15 +154,24 @@ int rows_question_answer(const struct server *server, struct process *process,
                          const struct interrupt *interrupt, struct owner_answer *answer)
 {
     _cleanup_context_ struct file_context context = {0};
+    struct recording *recording = NULL;
     struct asked asked = {0};
 
     int r = prepare(request, more, interrupt, server->access, &asked);
     if (r == 0)
         r = context_init(&context, server, process, &request->call);
+    if (r == 0 && process)
+        recording = recording_ref(context.recording);
+    else if (r == 0) /* it has ended */
+        r = recording_new(&recording);
     if (r == 0) {
         context_refresh(&context);
-        r = fill(&context, &asked, &answer->text);
+        r = take_rings(request, recording);
     }
+    if (r == 0)
+        r = fill(&context, recording, process ? NULL : &request->call.membership, &asked,
+                 &answer->text);
+    recording_unref(recording);
     filling_deinit(&asked.tables);
     answer->why = context.why;
     context.why = TEXT_INIT;

@@ -12,7 +12,8 @@ struct wanted;
  * Returns the bytes. */
 size_t rows_question_write(struct wanted *const *wanted, size_t n, const struct looker *looker,
                            const struct stop *stop, char *more, size_t cap);
-/* Answers it: the text is struct rows_stream's. Returns answer->error. */
+/* Answers it, of a process, or of one that has ended (NULL), whose rings came with the question:
+ * the text is struct rows_stream's. Returns answer->error. */
 int rows_question_answer(const struct server *server, struct process *process,
                          const struct owner_request *request, const char *more,
                          const struct interrupt *interrupt, struct owner_answer *answer);

@@ -18,8 +18,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#define NOBODY 0x7ffffffe /* far from what is given to users, and to namespaces */
-
 /* What has come of a stream, and isn't used yet. */
 struct stream {
     enum statement_op op; /* what asks for more of it ... */
@@ -405,26 +403,15 @@ static void run_one(void)
 
 /* ---- the whole ---- */
 
-/* Takes on a user's number that is nobody's, so that nobody but root can stop or end it. Where
- * there is no such number, as in a user namespace, it stays what it is. */
-static int become_nobody(void)
-{
-    const struct owner_class nobody = {.uid = NOBODY, .gid = NOBODY}, own = {.own = true};
-
-    int r = geteuid() ? -EINVAL : class_become(&nobody, -1);
-    if (r == -EINVAL)
-        r = class_become(&own, -1);
-    return r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : r;
-}
-
 static int begin(void)
 {
+    const struct owner_class nobody = {.nobody = true};
     int r = confine_descriptors(CHILD_CONTROL);
 
     if (r == 0)
         r = confine_files(CONFINE_STATEMENT, 0);
     if (r == 0)
-        r = become_nobody();
+        r = class_become(&nobody, -1);
     if (r == 0)
         r = heap_start();
     heap_ask(give_share, NULL);

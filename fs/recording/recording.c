@@ -21,6 +21,7 @@
 /* What is held of one table. */
 struct held_ring {
     struct ring_reader *reader; /* NULL: none yet */
+    int fd;                     /* its file, if others are to decode it; 0: it is closed */
     uint64_t inode;
     struct recording_state state;
 };
@@ -67,12 +68,22 @@ struct recording *recording_ref(struct recording *recording)
     return recording;
 }
 
+static void let_go(struct held_ring *held)
+{
+    ring_reader_unref(held->reader);
+    if (held->fd > 0)
+        close(held->fd);
+    held->reader = NULL;
+    held->fd = 0;
+    held->inode = 0;
+}
+
 void recording_clear(struct recording *recording)
 {
     _guard_mutex_(&recording->lock);
     for (size_t i = 0; i < RECORDED_TABLES; i++) {
-        ring_reader_unref(recording->rings[i].reader);
-        recording->rings[i] = (struct held_ring){0};
+        let_go(&recording->rings[i]);
+        recording->rings[i].state = (struct recording_state){0};
     }
     text_deinit(&recording->crash);
 }
@@ -148,9 +159,11 @@ static int take_ring(struct recording *recording, const struct target *target, e
         return -ESRCH;
     }
     _guard_mutex_(&recording->lock);
-    ring_reader_unref(held->reader);
+    let_go(held);
     held->reader = reader;
     held->inode = place->inode;
+    if (recording->told)
+        held->fd = steal_fd(fd);
     return 0;
 }
 
@@ -332,6 +345,32 @@ struct ring_reader *recording_ring(struct recording *recording, enum recorded ta
     _guard_mutex_(&recording->lock);
     struct ring_reader *reader = recording->rings[table].reader;
     return reader ? ring_reader_ref(reader) : NULL;
+}
+
+int recording_ring_file(struct recording *recording, enum recorded table)
+{
+    _guard_mutex_(&recording->lock);
+    int fd = recording->rings[table].fd;
+    return fd > 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+}
+
+int recording_take_ring(struct recording *recording, enum recorded table, int fd)
+{
+    struct ring_reader *reader;
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (is_held(recording, table, st.st_ino))
+        return 0;
+    int r = ring_reader_open(fd, &recorded_layouts[table], &reader);
+    if (r < 0)
+        return r;
+    _guard_mutex_(&recording->lock);
+    let_go(&recording->rings[table]);
+    recording->rings[table].reader = reader;
+    recording->rings[table].inode = st.st_ino;
+    return 0;
 }
 
 bool recording_any(struct recording *recording)

@@ -38,6 +38,12 @@ void recording_clear(struct recording *recording);
 
 /* The ring of a table, with a reference; NULL: it was never recorded. */
 struct ring_reader *recording_ring(struct recording *recording, enum recorded table);
+/* The file of such a ring, where somebody else decodes it (recording_tell_agent()): a descriptor of
+ * the caller's, or -1: there is none. */
+int recording_ring_file(struct recording *recording, enum recorded table);
+/* Takes a ring that is held elsewhere, in place of another one. fd stays the caller's. -EPROTO: it
+ * is none of that table; -ENOMEM. */
+int recording_take_ring(struct recording *recording, enum recorded table, int fd);
 /* Whether there is any. */
 bool recording_any(struct recording *recording);
 /* Bytes of memory that its rings, and the stacks of a crash, occupy. */

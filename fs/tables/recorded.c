@@ -175,6 +175,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     struct ring_reader *ring =
         scene->recording ? recording_ring(scene->recording, (enum recorded)table->recorded) : NULL;
     const struct membership of = scene->process ? process_membership(scene->process)
+                                 : scene->left  ? *scene->left
                                                 : (struct membership){.world = -1};
     int r = ring ? recorded_add(ring, table, use, &of, scene->stop, rows) : 0;
     ring_reader_unref(ring);

@@ -251,6 +251,7 @@ static int fill_here(const struct tables *tables, const struct subject *of,
         .target = of->target,
         .recording = of->recording,
         .looker = of->looker,
+        .left = of->left,
         .stop = stop,
         .why = why,
         .wanted = wanted,
@@ -275,16 +276,18 @@ struct target *scene_target(struct process *process)
     return process->examiner ? process_held(process) : process_target(process);
 }
 
-/* Whether whoever reads the process adds the rows. The daemon adds those of what it keeps. */
-static bool is_examined(const struct table *table)
+/* Whether whoever reads the process adds the rows, of one that has ended those that it recorded.
+ * The daemon adds those of what it keeps. */
+static bool is_examined(const struct table *table, bool lives)
 {
     const struct row_source *source = table->rows;
 
-    return !source->catalog && !source->lasting &&
-           (!source->recorded || table->recorded == (int)RECORDED_COLLECTIVES);
+    if (table->recorded >= 0)
+        return true;
+    return lives && !source->catalog && !source->lasting && !source->recorded;
 }
 
-static int fill_examined(const struct tables *tables, const struct subject *of,
+static int fill_examined(const struct tables *tables, const struct subject *of, bool lives,
                          struct wanted *const *wanted, size_t n, const struct stop *stop,
                          struct text *why)
 {
@@ -297,7 +300,7 @@ static int fill_examined(const struct tables *tables, const struct subject *of,
     if (!examined || !kept)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
-        if (is_examined(wanted[i]->table))
+        if (is_examined(wanted[i]->table, lives))
             examined[nexamined++] = wanted[i];
         else
             kept[nkept++] = wanted[i];
@@ -328,9 +331,11 @@ int scene_fill(const struct tables *tables, const struct subject *of, struct wan
     if (!process || !process->examiner)
         return fill_here(tables, of, wanted, n, stop, why);
     bool lives = process_alive(process);
-    if (lives && !is_read_here(process, wanted, n))
-        return fill_examined(tables, of, wanted, n, stop, why);
-    here.target = lives ? process_target(process) : NULL; /* what is only held can't be read */
+    if (!lives || !is_read_here(process, wanted, n)) {
+        here.target = lives ? of->target : NULL;
+        return fill_examined(tables, &here, lives, wanted, n, stop, why);
+    }
+    here.target = process_target(process); /* what is only held can't be read */
     int r = fill_here(tables, &here, wanted, n, stop, why);
     target_unref(here.target);
     return r;

@@ -40,6 +40,8 @@ struct subject {
     struct target *target;       /* NULL with process */
     struct recording *recording; /* NULL: nothing was recorded */
     const struct looker *looker; /* for whom; NULL with process */
+    const struct membership
+        *left; /* which it was, of one that has ended; NULL with process alone */
 };
 
 struct scene {
@@ -48,6 +50,7 @@ struct scene {
     struct target *target;
     struct recording *recording;
     const struct looker *looker;
+    const struct membership *left;
     const struct stop *stop;
     const struct table *table; /* whose `fill` runs */
     struct plan plan;

@@ -408,6 +408,37 @@ def test_lies_about_rows(contained, debian, nobody, all, said, words):
             assert words.lower() in sql.refused(path, statement)[1].lower()
 
 
+def test_recorded(contained, debian, nobody):
+    """Who reads a process decodes what it records, too; once it has ended, somebody without any rights does."""
+    statement, nameless = "SELECT count(*) FROM gc", 0x7ffffffe
+
+    def lie(pid):
+        with Puppet(pid) as puppet:
+            for fd in connections(pid):
+                assert puppet.call("sendto", fd, reply(), len(reply()), 0, 0, 0) == len(reply())
+
+    with Sleeper(debian, nobody) as theirs:
+        directory = contained.path / str(theirs.pid)
+        (directory / "ctl").write_text("record gc on\n")
+        assert sql.reply(directory / "eval", "import gc; _ = gc.collect()\n") == ""
+        rows = sql.value(directory / "query", statement)
+        assert int(rows) > 0
+        lie(owners(contained)[pwd.getpwnam(nobody).pw_uid])
+        assert "has crashed" in sql.refused(directory / "query", statement)[1]
+        assert int(sql.value(directory / "query", statement)) >= int(rows)
+    directory = contained.path / "exited" / str(theirs.pid)
+    eventually(directory.exists, what="what is left")
+    rows = sql.value(directory / "query", statement)
+    assert int(rows) > 0
+    its = status(owners(contained)[nameless])
+    assert its["Groups"] == [] and not any(int(its[f"Cap{which}"][0], 16) for which in ("Prm", "Eff", "Inh"))
+    lie(owners(contained)[nameless])
+    assert "has crashed" in sql.refused(directory / "query", statement)[1]
+    assert sql.value(directory / "query", statement) == rows
+    found = sql.reply(contained.path / "all" / "query", "-- format: csv\nSELECT pid, count(*) FROM gc GROUP BY 1")
+    assert f"{theirs.pid},{rows}" in found
+
+
 def test_few_wait_for_one_user(contained, debian, nobody):
     """Of the mount's threads: who has many groups, and their owner processes in hand, holds up nobody else."""
     uid = pwd.getpwnam(nobody).pw_uid

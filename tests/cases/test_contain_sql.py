@@ -45,6 +45,15 @@ def at_rest(mount):
     return eventually(found, what="what starts, and what is to run the next")
 
 
+def worked(pid):
+    """Whether it has computed, as it does once it has the text, or is gone by now."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] == "Z" or int(fields[11]) + int(fields[12]) >= 2  # ticks
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 @contextlib.contextmanager
 def running(mount, text):
     """Has a statement run: (what will have come of it, the pid of what runs it, the pid of what started that)."""
@@ -53,7 +62,7 @@ def running(mount, text):
     starter, pid = at_rest(mount)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         said = pool.submit(lambda: refused(query, text) if text is ENDLESS else reply(query, text))
-        eventually(lambda: runners(mount) - {starter, pid}, what="another one, which is to run the next")
+        eventually(lambda: runners(mount) - {starter, pid} and worked(pid), what="its work, and another for the next")
         yield said, pid, starter
 
 
