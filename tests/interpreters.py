@@ -5,6 +5,7 @@ and lives until its standard input ends or the test does. Victims run from a pri
 tests/targets, which lies inside the root of an interpreter that has its own.
 """
 import ast
+import copy
 import ctypes
 import functools
 import glob
@@ -104,6 +105,7 @@ class Interpreter:
         self.version = version            # (3, 12, 1)
         self.executable = executable      # path inside its root
         self.root = pathlib.Path(root)
+        self.proc = False                 # whether its programs have a /proc in a root of their own
         self.id = f"{source}-{'.'.join(map(str, version))}"
 
     def __repr__(self):
@@ -127,7 +129,8 @@ class Interpreter:
         chroot = []
         if self.root != pathlib.Path("/"):
             inside = ["env", "-C", "/" + str(cwd.relative_to(self.root))] if cwd else []
-            chroot = ["chroot", str(self.root), *inside]
+            mount = ["unshare", "--mount", "sh", "-c", 'mount --bind /proc "$1/proc" && exec chroot "$@"', "sh"]
+            chroot = [*(mount if self.proc else ["chroot"]), str(self.root), *inside]
         return [*chroot, self.executable, *map(str, args)]
 
     def run(self, script, *args, env=None, user=None, ready=True, within=()):
@@ -327,6 +330,13 @@ def _version(command):
         return tuple(map(int, out.split()))
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
+
+
+def with_proc(interpreter):
+    """The same for what needs a /proc, as each container has one: a root that is merely changed to has none."""
+    made = copy.copy(interpreter)
+    made.proc = True
+    return made
 
 
 @functools.lru_cache(maxsize=None)

@@ -32,6 +32,7 @@ def with_torch():
     """The interpreters that can import torch, with its version: Debian 12's own first, then the newest."""
     found = []
     for python in sorted(reversed(machine.interpreters()), key=lambda python: python.source != "debian"):
+        python = machine.with_proc(python)
         said = subprocess.run(python.command("-c", "import torch; print(torch.__version__)"), capture_output=True,
                               text=True, stdin=subprocess.DEVNULL,
                               env={"PATH": os.environ["PATH"], **machine.QUIET_TORCH})
