@@ -144,7 +144,10 @@ def ranks(torch_python, probe):  # noqa: F811
 
 
 def stacks(probe, job):
-    return groups((probe.path / "jobs" / job / "backtrace").read_text())
+    """Without the wrapper that PyTorch 2 has around each collective."""
+    head, said, last = groups((probe.path / "jobs" / job / "backtrace").read_text())
+    return head, {who: (state, [frame for frame in frames if frame != "_exception_logger.<locals>.wrapper"])
+                  for who, (state, frames) in said.items()}, last
 
 
 def all_wait(probe, job, where="reduce_gradients"):
