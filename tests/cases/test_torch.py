@@ -19,6 +19,7 @@ import interpreters as machine
 import ring_file
 from agents import clients, connect, library
 from commands import Commands, Refused
+from fetched import FULL
 from interpreters import eventually
 from sql import ask
 
@@ -41,9 +42,14 @@ def with_torch():
     return found or pytest.skip("no interpreter here can import torch (python3-torch)")
 
 
-@pytest.fixture(scope="session")
-def torch_python():
-    return with_torch()[0][0]
+@pytest.fixture(scope="session", params=["usual", "newer"] if FULL else None)
+def torch_python(request):
+    """The first one; tests/run --full has the cases run with PyTorch 2 as well."""
+    usual = with_torch()[0][0]
+    if getattr(request, "param", "usual") == "usual":
+        return usual
+    newer = request.getfixturevalue("newer_torch")
+    return newer if newer is not usual else pytest.skip("PyTorch 2 is the usual one here")
 
 
 def is_newer(python):
