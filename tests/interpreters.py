@@ -27,7 +27,9 @@ DEADLINE = 30.0  # seconds until a victim must have said what it was asked
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets"
 IMPORTED = ["oracle.py", "evaluator_server.py", "storm/workload.py"]
 CACHE = pathlib.Path(os.environ.get("PROBEFS_TEST_CACHE", "/var/cache/probefs-tests"))
-QUIET_TORCH = {"UCX_LOG_LEVEL": "fatal"}  # a library of sid's PyTorch tells on stdout that a root has no /proc
+# A library of sid's PyTorch tells on stdout that a root has no /proc; and it is built without libuv, which it wants by
+# default.
+FOR_TORCH = {"UCX_LOG_LEVEL": "fatal", "USE_LIBUV": "0"}
 
 running = []      # every Target not yet closed
 crashed = []      # those that were closed, and had died by a signal of their own
@@ -169,7 +171,7 @@ class Target:
             start_new_session=True,  # so that close() finds its children
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1",
                  "PYTHONDONTWRITEBYTECODE": "1",
-                 **QUIET_TORCH, **env}, **options)
+                 **FOR_TORCH, **env}, **options)
         self.pid = self.process.pid
         harm.allow_core(self.pid)
         self.stdin = self.process.stdin

@@ -541,7 +541,7 @@ def step(batch):
     model(batch).sum().backward()
     optimizer.step()
 def train():
-    for batch in DataLoader(Samples(), batch_size=4, num_workers=2):
+    for batch in DataLoader(Samples(), batch_size=4, num_workers=2, multiprocessing_context="fork"):
         step(batch)
 print("ready", flush=True)
 for line in sys.stdin:

@@ -36,7 +36,7 @@ def with_torch():
         python = machine.with_proc(python)
         said = subprocess.run(python.command("-c", "import torch; print(torch.__version__)"), capture_output=True,
                               text=True, stdin=subprocess.DEVNULL,
-                              env={"PATH": os.environ["PATH"], **machine.QUIET_TORCH})
+                              env={"PATH": os.environ["PATH"], **machine.FOR_TORCH})
         if said.returncode == 0 and python.version >= (3, 10):
             found.append((python, tuple(int(part) for part in re.findall(r"\d+", said.stdout)[:2])))
     return found or pytest.skip("no interpreter here can import torch (python3-torch)")

@@ -17,7 +17,7 @@ from test_torch import newer_torch, torch_python  # noqa: F401
 
 pytestmark = [pytest.mark.long, pytest.mark.deadline(300)]
 WORLD, BAD = 4, 3  # ranks, the last of which misbehaves
-ONE = {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # Debian builds without libuv, which newer PyTorch wants by default
+ONE = {"OMP_NUM_THREADS": "1"}
 
 # CASE WORLD BAD PORT HOW: one rank of a job, or what starts them; rank BAD does at its fifth step what CASE says
 RANKS = """
