@@ -5,6 +5,7 @@ and lives until its standard input ends or the test does. Victims run from a pri
 tests/targets, which lies inside the root of an interpreter that has its own.
 """
 import ast
+import copy
 import ctypes
 import functools
 import glob
@@ -26,7 +27,9 @@ DEADLINE = 30.0  # seconds until a victim must have said what it was asked
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets"
 IMPORTED = ["oracle.py", "evaluator_server.py", "storm/workload.py"]
 CACHE = pathlib.Path(os.environ.get("PROBEFS_TEST_CACHE", "/var/cache/probefs-tests"))
-QUIET_TORCH = {"UCX_LOG_LEVEL": "fatal"}  # a library of sid's PyTorch tells on stdout that a root has no /proc
+# A library of sid's PyTorch tells on stdout that a root has no /proc; and it is built without libuv, which it wants by
+# default.
+FOR_TORCH = {"UCX_LOG_LEVEL": "fatal", "USE_LIBUV": "0"}
 
 running = []      # every Target not yet closed
 crashed = []      # those that were closed, and had died by a signal of their own
@@ -104,6 +107,7 @@ class Interpreter:
         self.version = version            # (3, 12, 1)
         self.executable = executable      # path inside its root
         self.root = pathlib.Path(root)
+        self.proc = False                 # whether its programs have a /proc in a root of their own
         self.id = f"{source}-{'.'.join(map(str, version))}"
 
     def __repr__(self):
@@ -127,7 +131,8 @@ class Interpreter:
         chroot = []
         if self.root != pathlib.Path("/"):
             inside = ["env", "-C", "/" + str(cwd.relative_to(self.root))] if cwd else []
-            chroot = ["chroot", str(self.root), *inside]
+            mount = ["unshare", "--mount", "sh", "-c", 'mount --bind /proc "$1/proc" && exec chroot "$@"', "sh"]
+            chroot = [*(mount if self.proc else ["chroot"]), str(self.root), *inside]
         return [*chroot, self.executable, *map(str, args)]
 
     def run(self, script, *args, env=None, user=None, ready=True, within=()):
@@ -166,7 +171,7 @@ class Target:
             start_new_session=True,  # so that close() finds its children
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1",
                  "PYTHONDONTWRITEBYTECODE": "1",
-                 **QUIET_TORCH, **env}, **options)
+                 **FOR_TORCH, **env}, **options)
         self.pid = self.process.pid
         harm.allow_core(self.pid)
         self.stdin = self.process.stdin
@@ -327,6 +332,13 @@ def _version(command):
         return tuple(map(int, out.split()))
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
+
+
+def with_proc(interpreter):
+    """The same for what needs a /proc, as each container has one: a root that is merely changed to has none."""
+    made = copy.copy(interpreter)
+    made.proc = True
+    return made
 
 
 @functools.lru_cache(maxsize=None)

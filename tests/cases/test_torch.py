@@ -19,6 +19,7 @@ import interpreters as machine
 import ring_file
 from agents import clients, connect, library
 from commands import Commands, Refused
+from fetched import FULL
 from interpreters import eventually
 from sql import ask
 
@@ -32,17 +33,28 @@ def with_torch():
     """The interpreters that can import torch, with its version: Debian 12's own first, then the newest."""
     found = []
     for python in sorted(reversed(machine.interpreters()), key=lambda python: python.source != "debian"):
+        python = machine.with_proc(python)
         said = subprocess.run(python.command("-c", "import torch; print(torch.__version__)"), capture_output=True,
                               text=True, stdin=subprocess.DEVNULL,
-                              env={"PATH": os.environ["PATH"], **machine.QUIET_TORCH})
+                              env={"PATH": os.environ["PATH"], **machine.FOR_TORCH})
         if said.returncode == 0 and python.version >= (3, 10):
             found.append((python, tuple(int(part) for part in re.findall(r"\d+", said.stdout)[:2])))
     return found or pytest.skip("no interpreter here can import torch (python3-torch)")
 
 
-@pytest.fixture(scope="session")
-def torch_python():
-    return with_torch()[0][0]
+@pytest.fixture(scope="session", params=["usual", "newer"] if FULL else None)
+def torch_python(request):
+    """The first one; tests/run --full has the cases run with PyTorch 2 as well."""
+    usual = with_torch()[0][0]
+    if getattr(request, "param", "usual") == "usual":
+        return usual
+    newer = request.getfixturevalue("newer_torch")
+    return newer if newer is not usual else pytest.skip("PyTorch 2 is the usual one here")
+
+
+def is_newer(python):
+    """Whether it has PyTorch 2."""
+    return dict(with_torch())[python] >= (2, 0)
 
 
 @pytest.fixture(scope="session")
@@ -315,8 +327,10 @@ def test_torch_is_hidden(torch_python):
         before = seen.ask("traces")
         seen.on()
         seen.ask("run 5")
-        seen.ask("exec hidden = sys.modules.pop('torch')")
-        seen.ask("exec [iteration() for iteration in [transformer()] for _ in range(4)]")
+        steps = ["exec hidden = sys.modules.pop('torch')",
+                 "exec [iteration() for iteration in [transformer()] for _ in range(4)]"]
+        for step in reversed(steps) if is_newer(torch_python) else steps:  # each step of PyTorch 2 imports torch
+            seen.ask(step)
         assert seen.off() == ""
         seen.ask("exec sys.modules['torch'] = hidden; optimizers.pop(); models.pop()")
         after = seen.ask("traces")
@@ -402,9 +416,11 @@ def test_compiled(torch_python):
 def test_its_end(torch_python, program):
     """The program ends as it would, while it is recorded."""
     with Training(torch_python, program) as seen:
+        before = seen.target.stderr()  # gloo of PyTorch 2 says there how it connects
+        assert before == "" or is_newer(torch_python) and program == "wrapped"
         seen.on()
         seen.ask("run 6")
-        assert agents.ended(seen.target) == 0
+        assert agents.ended(seen.target, before) == 0
 
 
 def test_our_mistakes(torch_python):

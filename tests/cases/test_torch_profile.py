@@ -194,11 +194,11 @@ def test_mistakes(program):
     assert program.ask("ours()")[:2] == (False, 0)
 
 
-def test_refusals(probe, any_python, program):
+def test_refusals(probe, torch_python, program):  # noqa: F811
     for rest, words in (("steps=0", "1 to 100"), ("steps=101", "1 to 100"), ("steps=x", "1 to 100"), ("now", "steps=N"),
                         ("steps=3 4", "profile torch")):
         with pytest.raises(Refused, match=words):
             program.profile(rest)
-    target = any_python.run_source("import sys; print('ready', flush=True); sys.stdin.read()")
+    target = torch_python.run_source("import sys; print('ready', flush=True); sys.stdin.read()")
     with pytest.raises(Refused, match="not imported torch"):
         Commands(probe, target.pid).run("ctl", "profile torch\n")
