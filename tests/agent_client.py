@@ -21,7 +21,7 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 12
+VERSION = 13
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")

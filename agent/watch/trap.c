@@ -1,6 +1,7 @@
 #include "agent/watch/trap.h"
 
 #include "agent/base/clock.h"
+#include "agent/base/thread.h"
 #include "agent/record/recorder.h"
 #include "agent/watch/trap_guard.h"
 #include "agent/watch/trap_queue.h"
@@ -182,6 +183,18 @@ static bool is_sample(const siginfo_t *info)
     return info->si_code == TRAP_PERF_CODE && fault->data == PROTO_SAMPLE_DATA;
 }
 
+/* Whether a signal for the process came to a thread of ours, which without us wouldn't be there to
+ * take it: the main thread gets it, whose system call it interrupts. */
+static bool is_handed_on(int number, const siginfo_t *info)
+{
+    pid_t tid = (pid_t)syscall(SYS_gettid);
+
+    for (size_t i = 0; info->si_code == SI_USER && i < THREADS_OWN_MAX; i++)
+        if (__atomic_load_n(&threads_own[i], __ATOMIC_RELAXED) == tid)
+            return syscall(SYS_tgkill, getpid(), getpid(), number) == 0;
+    return false;
+}
+
 static void on_trap(int number, siginfo_t *info, void *context)
 {
     const struct perf_fault *fault = (const struct perf_fault *)info;
@@ -199,7 +212,7 @@ static void on_trap(int number, siginfo_t *info, void *context)
             __atomic_add_fetch(&trap.slots[fault->data & 0xff].traps, 1, __ATOMIC_RELAXED);
         for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) /* one instruction may write to several */
             look(i, ip, stack, late);
-    } else {
+    } else if (!is_handed_on(number, info)) {
         chain(number, info, context);
     }
     errno = before;

@@ -30,7 +30,8 @@
  *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint
  *  10  NAN; pauses in the record
  *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flags DISABLED, LEAVING and ALL
- *  12  thread and depth of a breakpoint */
+ *  12  thread and depth of a breakpoint
+ *  13  AS_JSON of EVAL */
 #pragma once
 
 #include <stdint.h>

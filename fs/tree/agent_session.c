@@ -45,11 +45,22 @@ static int confirm(struct file_context *context)
     return -ESRCH;
 }
 
+/* Who puts agents in with the rights of a process doesn't find it any more once it has taken these
+ * back, by PR_SET_DUMPABLE for one. */
+static int explain_gone(struct file_context *context)
+{
+    if (!target_same_program(context->target))
+        return -ESRCH;
+    text_clear(&context->why);
+    text_puts(&context->why, "the process lets nobody look at it any more, its own user neither");
+    return -EPERM;
+}
+
 /* What it records is held from now on, as it comes. */
 static int listen(struct file_context *context, int r, struct session **session)
 {
     if (r < 0)
-        return errno_of(r);
+        return r == -ESRCH && context->process->examiner ? explain_gone(context) : errno_of(r);
     r = confirm(context);
     if (r < 0) {
         session_unref(*session);

@@ -162,10 +162,10 @@ def test_killed(contained, debian, nobody, how):
         def is_hit():
             act_on(contained, known, hit)
             assert error_of(contained, mine.pid) is None
-            return len(hits) >= 5
+            return len(hits) >= 5 and set(again.said) & {errno.EIO, errno.ETIMEDOUT}  # some have done it by then
         with Again(contained, theirs.pid) as again:
             eventually(is_hit, 60, "some that are hit")
-        assert set(again.said) <= COSTS and set(again.said) & {errno.EIO, errno.ETIMEDOUT}, again.said
+        assert set(again.said) <= COSTS, again.said
         assert status(theirs.pid)["State"][0] == "S"
         eventually(lambda: outcome(lambda: run(contained, theirs.pid)) is None, 60, "an agent after all")
         assert run(contained, theirs.pid) == "42\n"

@@ -541,10 +541,16 @@ for line in sys.stdin:
 """
 
 
+def trap_in(pid, name):
+    """Whether a line of /proc/PID/status has SIGTRAP."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        line = next(line for line in file if line.startswith(name + ":"))
+    return bool(int(line.split()[1], 16) & 1 << signal.SIGTRAP - 1)
+
+
 def catches(pid):
     """Whether a process has a handler of SIGTRAP."""
-    caught = [line for line in open(f"/proc/{pid}/status", encoding="ascii") if line.startswith("SigCgt:")]
-    return bool(int(caught[0].split()[1], 16) & 1 << signal.SIGTRAP - 1)
+    return trap_in(pid, "SigCgt")
 
 
 def test_other_traps(any_python):
@@ -558,6 +564,14 @@ def test_other_traps(any_python):
         target.signal(signal.SIGTRAP)
         target.expect("caught 5")
         do(target, "signal.signal(signal.SIGTRAP, caught)")
+    # the agent's threads take none of the program's
+    do(target, "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTRAP])")
+    target.signal(signal.SIGTRAP)
+    eventually(lambda: trap_in(target.pid, "SigPnd"), what="the signal in the main thread")
+    do(target, "pass")
+    target.send("signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTRAP])")
+    target.expect("caught 5")
+    target.expect("done")
     target = start(any_python, TRAPS.replace("{}", "signal.SIG_DFL"))
     watch(connect(target), "cell[0]")
     target.signal(signal.SIGTRAP)
