@@ -107,7 +107,8 @@ def test_what_multiprocessing_leaves(probe, python):
     try:
         os.kill(rank.pid, signal.SIGKILL)
         eventually(lambda: not os.listdir(job / "ranks"), what="the end of the rank")
-        assert helper in links(job / "workers").values()
+        eventually(lambda: helper in links(job / "workers").values(), what="the helper among the workers, still")
+        assert not os.listdir(job / "ranks")
     finally:
         os.kill(helper, signal.SIGKILL)
 
