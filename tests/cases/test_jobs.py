@@ -61,10 +61,11 @@ sys.stdin.read()
 # a rank, and a process that multiprocessing has started for it, to fork workers of
 FORKSERVER = """
 import multiprocessing.forkserver, sys
-multiprocessing.forkserver.ensure_running()
-print(multiprocessing.forkserver._forkserver._forkserver_pid)
-print("ready")
-sys.stdin.read()
+if __name__ == "__main__":  # which it imports, too
+    multiprocessing.forkserver.ensure_running()
+    print(multiprocessing.forkserver._forkserver._forkserver_pid)
+    print("ready")
+    sys.stdin.read()
 """
 
 RAISES = """
