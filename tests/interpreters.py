@@ -146,7 +146,9 @@ class Interpreter:
     def run_source(self, source, *args, name="source.py", **options):
         """The same for a script given as text, whose name is no victim's: they share directories."""
         assert not (TARGETS / name).exists(), f"{name} is a script of tests/targets"
-        (self.directory / name).write_text(source, encoding="utf-8")
+        written = self.directory / f"{name}.new"
+        written.write_text(source, encoding="utf-8")
+        written.replace(self.directory / name)  # a program that was started just before may only now read it
         return self.run(name, *args, **options)
 
 

@@ -90,7 +90,7 @@ def links(directory):
     """{name: pid}, but of what goes meanwhile."""
     found = {}
     for name in os.listdir(directory):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found[name] = int(os.path.basename(os.readlink(directory / name)))
     return found
 
