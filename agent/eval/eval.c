@@ -15,6 +15,8 @@ static PyObject *call_evaluate(struct guest *guest, const struct request *reques
 
     if (!function)
         return PyErr_Format(PyExc_RuntimeError, "evaluate() is gone");
+    if (eval->flags & EVAL_AS_JSON && guest_tree(guest) < 0)
+        return NULL;
     return PyObject_CallFunction(function, "y#OKIIIOI", request->text ? request->text : "",
                                  (Py_ssize_t)eval->text_size,
                                  eval->flags & EVAL_LAST ? Py_True : Py_False,

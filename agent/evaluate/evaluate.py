@@ -27,7 +27,7 @@ def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
     try:
         names = resolve(thread, depth, flags, held)
         where = thread if flags & ~EVAL_AS_JSON else _probe.main_thread
-        how = shower(flags)
+        how = show_tree if flags & EVAL_AS_JSON else show
         lines, sizes = split(text, last)
         for begin, end in units(lines, last):
             done = sum(sizes[:end])
@@ -56,16 +56,6 @@ def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
         if names is not None:
             names.release()
     return error, done, bytes(sink.data), sink.cut, words
-
-
-def shower(flags):
-    """What shows the value of an expression."""
-    if not flags & EVAL_AS_JSON:
-        return show
-    if "show_tree" not in globals():
-        for part in _probe.tree_source:
-            exec(compile(part, "<probefs tree>", "exec"), globals())
-    return show_tree
 
 
 def close():

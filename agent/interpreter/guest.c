@@ -108,12 +108,13 @@ static const struct embedded thread_sources[] = {
     {NULL, NULL},
 };
 
-/* A text that evaluate/ executes itself, as a list of parts. */
-static PyObject *parts_of(const char *source)
+/* The text of evaluate/stream.py, which evaluate/output.py executes in a namespace of
+ * its own, as a list of parts. */
+static PyObject *stream_parts(void)
 {
     _cleanup_unref_ PyObject *list = PyList_New(0);
 
-    for (const char *part = source; list && *part; part = embedded_next(part)) {
+    for (const char *part = source_stream; list && *part; part = embedded_next(part)) {
         _cleanup_unref_ PyObject *text = PyUnicode_FromString(part);
         if (!text || PyList_Append(list, text) < 0)
             return NULL;
@@ -148,14 +149,13 @@ static int make_probe(struct guest *guest)
 {
     _cleanup_unref_ PyObject *write = guest_function(guest, &write_local_def);
     _cleanup_unref_ PyObject *safe = guest_function(guest, &safe_def);
-    _cleanup_unref_ PyObject *stream = parts_of(source_stream), *tree = parts_of(source_tree);
+    _cleanup_unref_ PyObject *stream = stream_parts();
     guest->probe = PyModule_New("_probe");
     if (!guest->probe || add_attribute(guest->probe, "write_local", write) < 0 ||
         add_attribute(guest->probe, "frames_are_safe", safe) < 0 ||
         add_type(guest->probe, "Context", looked_up.PyContext_Type) < 0 ||
         add_type(guest->probe, "ContextVar", looked_up.PyContextVar_Type) < 0 ||
-        add_attribute(guest->probe, "stream_source", stream) < 0 ||
-        add_attribute(guest->probe, "tree_source", tree) < 0 || parts_lend(guest) < 0)
+        add_attribute(guest->probe, "stream_source", stream) < 0 || parts_lend(guest) < 0)
         return -EIO;
     return 0;
 }
@@ -222,11 +222,22 @@ int guest_make(struct guest *guest, struct interpreter *interpreter)
     return r;
 }
 
+/* Adds a file that few programs need, unless what it defines last is there. */
+static int add_rare(struct guest *guest, const char *defined, const char *source, const char *name)
+{
+    return PyDict_GetItemString(guest->globals, defined)
+               ? 0
+               : embedded_execute(source, name, guest->globals);
+}
+
 int guest_watching(struct guest *guest)
 {
-    if (PyDict_GetItemString(guest->globals, "Watched"))
-        return 0;
-    return embedded_execute(source_watching, "<probefs watching>", guest->globals);
+    return add_rare(guest, "Watched", source_watching, "<probefs watching>");
+}
+
+int guest_tree(struct guest *guest)
+{
+    return add_rare(guest, "quoted", source_tree, "<probefs tree>");
 }
 
 static void unregister_hook(PyObject *hook)

@@ -28,6 +28,8 @@ int guest_make(struct guest *guest, struct interpreter *interpreter);
 /* Adds evaluate/watching.py to the globals, unless it is there: few programs are ever watched. The
  * guest is made. 0, or -EIO with a Python exception set. */
 int guest_watching(struct guest *guest);
+/* The same with evaluate/tree.py. */
+int guest_tree(struct guest *guest);
 /* Only what a program may want of its own accord, `import probing`, unless it is there.
  * No exception is set after it. */
 void guest_begin(struct guest *guest, struct interpreter *interpreter);

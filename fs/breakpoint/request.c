@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
 #include "fs/base/caret.h"
+#include "fs/base/line.h"
 #include "fs/base/ranges.h"
 #include "fs/breakpoint/reader.h"
 
@@ -150,15 +151,6 @@ static int add_line(struct breakpoint_request *request, const char *line, size_t
     return request->text.error;
 }
 
-static bool is_strict(const char *line, size_t size)
-{
-    static const char word[] = "-- strict";
-
-    while (size && (line[size - 1] == ' ' || line[size - 1] == '\t'))
-        size--;
-    return size == sizeof word - 1 && memcmp(line, word, size) == 0;
-}
-
 int breakpoint_request_read(const char *lines, size_t size, struct breakpoint_request *out,
                             struct text *why)
 {
@@ -174,7 +166,7 @@ int breakpoint_request_read(const char *lines, size_t size, struct breakpoint_re
     while (lines < end && r == 0) {
         const char *newline = memchr(lines, '\n', (size_t)(end - lines));
         size_t line = (size_t)((newline ? newline : end) - lines);
-        if (size && lines == end - size && is_strict(lines, line))
+        if (size && lines == end - size && line_is(lines, line, "-- strict"))
             out->strict = true;
         else
             r = add_line(out, lines, line, why);

@@ -37,18 +37,27 @@ int owner_send(int fd, const void *message, size_t size, int passed)
     return sendmsg(fd, &head, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
+/* Receives one message of at most that size, and what came with it into head->msg_control. */
+static ssize_t receive(int fd, void *message, size_t size, struct msghdr *head)
+{
+    struct iovec io = {message, size};
+    ssize_t n;
+
+    head->msg_iov = &io;
+    head->msg_iovlen = 1;
+    do
+        n = recvmsg(fd, head, MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
 int owner_receive(int fd, void *message, size_t size, int *passed)
 {
     union passing passing = {0};
-    struct iovec io = {message, size};
-    struct msghdr head = {
-        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &passing, .msg_controllen = sizeof passing};
-    ssize_t n;
+    struct msghdr head = {.msg_control = &passing, .msg_controllen = sizeof passing};
 
     *passed = -1;
-    do
-        n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
+    ssize_t n = receive(fd, message, size, &head);
     const struct cmsghdr *control = n > 0 ? CMSG_FIRSTHDR(&head) : NULL;
     if (control && control->cmsg_type == SCM_RIGHTS)
         memcpy(passed, CMSG_DATA(control), sizeof *passed);
@@ -106,14 +115,9 @@ static bool is_sane_request(const struct owner_request *request, size_t size)
 bool owner_request_receive(int fd, struct owner_request *out)
 {
     union rings rings = {0};
-    struct iovec io = {out, OWNER_PIECE};
-    struct msghdr head = {
-        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &rings, .msg_controllen = sizeof rings};
-    ssize_t n;
+    struct msghdr head = {.msg_control = &rings, .msg_controllen = sizeof rings};
 
-    do
-        n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
+    ssize_t n = receive(fd, out, OWNER_PIECE, &head);
     uint32_t said = n < (ssize_t)sizeof *out ? 0 : out->nrings;
     out->nrings = n > 0 ? take_rings(&head, out) : 0;
     if (n >= (ssize_t)sizeof *out && said == out->nrings && is_sane_request(out, (size_t)n))

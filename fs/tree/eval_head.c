@@ -1,5 +1,6 @@
 #include "fs/tree/eval_head.h"
 
+#include "fs/base/line.h"
 #include "fs/tree/everywhere.h"
 
 #include <ctype.h>
@@ -22,23 +23,16 @@ static bool begins_with_ranks(const char *line, size_t size)
     return i < size && isdigit((unsigned char)line[i]);
 }
 
-static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
-
-/* Whether a text is these words, and blanks around. */
-static bool is_just(const char *text, size_t size, const char *words)
-{
-    for (; size && is_blank(*text); size--)
-        text++;
-    while (size && is_blank(text[size - 1]))
-        size--;
-    return size == strlen(words) && memcmp(text, words, size) == 0;
-}
-
-/* What is behind the colon; NULL: the line says no format. */
+/* What is behind the colon, and blanks; NULL: the line says no format. */
 static const char *format_of(const char *line, size_t size)
 {
-    size_t front = sizeof FORMAT - 1;
-    return size >= front && memcmp(line, FORMAT, front) == 0 ? line + front : NULL;
+    size_t i = sizeof FORMAT - 1;
+
+    if (size < i || memcmp(line, FORMAT, i))
+        return NULL;
+    while (i < size && (line[i] == ' ' || line[i] == '\t'))
+        i++;
+    return line + i;
 }
 
 /* Whether a line that isn't whole yet may become one of the head. */
@@ -64,15 +58,15 @@ int eval_head_read(struct file_context *context, const struct input *input, stru
         const char *newline = memchr(line, '\n', left);
         size_t size = newline ? (size_t)(newline - line) : left;
         bool ranks = of_ranks && begins_with_ranks(line, size);
-        bool strict = of_ranks && is_just(line, size, STRICT);
+        bool strict = of_ranks && line_is(line, size, STRICT);
         const char *said = format_of(line, size);
         if (!newline && !input->last && left < HEAD_LINE_MAX && (ranks || may_become(line, size)))
             return 1;
         if (!ranks && !strict && !said)
             return 0;
         size_t n = said ? (size_t)(line + size - said) : 0;
-        bool json = said && is_just(said, n, "json");
-        if (said && !json && !is_just(said, n, "repr"))
+        bool json = said && line_is(said, n, "json");
+        if (said && !json && !line_is(said, n, "repr"))
             return complain(context,
                             "values are shown by -- format: repr, as at a prompt, or json");
         bool is_new = ranks || strict > out->strict || (said && json != out->as_json);

@@ -221,17 +221,17 @@ static int advance(struct walk *walk, struct stack *s, struct view *view, const 
     return r;
 }
 
-/* Of the stacks from..end-1, as what follows. */
-static int follow_all(struct walk *walk, size_t from, size_t end, struct view *view,
-                      const struct runtime *rt)
+/* Calls go_on() for the stacks from..end-1, in rounds between which what is queued is copied, until
+ * none of them queues more, which it says by -EAGAIN. */
+static int go_all(struct walk *walk, size_t from, size_t end, struct view *view,
+                  const struct runtime *rt,
+                  int (*go_on)(struct walk *walk, struct stack *s, struct view *view,
+                               const struct runtime *rt))
 {
     for (bool more = true; more;) {
         more = false;
         for (size_t i = from; i < end; i++) {
-            struct stack *s = &walk->stacks[i];
-            if (s->phase == PHASES)
-                continue;
-            int r = advance(walk, s, view, rt);
+            int r = go_on(walk, &walk->stacks[i], view, rt);
             if (r < 0 && r != -EAGAIN)
                 return r;
             more |= r == -EAGAIN;
@@ -308,8 +308,10 @@ static int find_codes(struct stack *s, struct view *view, const struct runtime *
 }
 
 /* One round over the frames that run a copy of their code. -EAGAIN: more is queued. */
-static int find_copies(struct stack *s, struct view *view, const struct offsets *o)
+static int find_copies(struct walk *walk, struct stack *s, struct view *view,
+                       const struct runtime *rt)
 {
+    const struct offsets *o = &rt->offsets;
     uint64_t copy = 0;
     bool more = false;
 
@@ -328,28 +330,8 @@ static int find_copies(struct stack *s, struct view *view, const struct offsets 
     return more ? -EAGAIN : 0;
 }
 
-static int resolve_copies(struct walk *walk, size_t from, size_t end, struct view *view,
-                          const struct offsets *o)
-{
-    if (o->frame_tlbc_index < 0)
-        return 0;
-    for (bool more = true; more;) {
-        more = false;
-        for (size_t i = from; i < end; i++) {
-            int r = find_copies(&walk->stacks[i], view, o);
-            if (r == -ENOMEM)
-                return r;
-            more |= r == -EAGAIN;
-        }
-        int r = view_fill(view);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-/* Copies the heads of all code objects, without the reference count, which changes all the time
- * and says nothing, and looks them up. */
+/* Of the stacks from..end-1: copies the heads of all code objects, without the reference count,
+ * which changes all the time and says nothing, and looks them up. */
 static int resolve(struct walk *walk, size_t from, size_t end, struct view *view,
                    const struct runtime *rt, struct code_cache *codes)
 {
@@ -367,8 +349,8 @@ static int resolve(struct walk *walk, size_t from, size_t end, struct view *view
                 return r;
         }
     int r = view_fill(view);
-    if (r == 0)
-        r = resolve_copies(walk, from, end, view, &rt->offsets);
+    if (r == 0 && rt->offsets.frame_tlbc_index >= 0)
+        r = go_all(walk, from, end, view, rt, find_copies);
     for (size_t i = from; i < end && r == 0; i++)
         r = find_codes(&walk->stacks[i], view, rt, codes);
     return r;
@@ -381,7 +363,7 @@ int walk_run(struct walk *walk, struct view *view, const struct runtime *runtime
     walk->cut = false;
     int r = thread_list_read(walk, view, runtime);
     if (r == 0)
-        r = follow_all(walk, 0, walk->n, view, runtime);
+        r = go_all(walk, 0, walk->n, view, runtime, advance);
     if (r == 0)
         r = resolve(walk, 0, walk->n, view, runtime, codes);
     return r;
@@ -393,7 +375,7 @@ int walk_again(struct walk *walk, size_t i, struct view *view, const struct runt
     walk->frames -= walk->stacks[i].n;
     int r = thread_list_again(walk, &walk->stacks[i], view, runtime);
     if (r == 0)
-        r = follow_all(walk, i, i + 1, view, runtime);
+        r = go_all(walk, i, i + 1, view, runtime, advance);
     if (r == 0)
         r = resolve(walk, i, i + 1, view, runtime, codes);
     return r;
