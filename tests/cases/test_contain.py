@@ -298,16 +298,19 @@ def traced(pid, act):
             strace.send_signal(signal.SIGINT)
             strace.communicate(timeout=patience(30))
         lines = [line.split(None, 1) for line in log.read_text().splitlines()]
-    its, shares, found = {pid, *map(int, os.listdir(f"/proc/{pid}/task"))}, {}, []
+    its, shares, begun, found = {pid, *map(int, os.listdir(f"/proc/{pid}/task"))}, {}, {}, []
     for tid, line in lines:  # threads that are gone are those of theirs who made them
         if re.match(r"clone3?\(", line):
             shares[tid] = "CLONE_THREAD" in line
         made = re.match(r"(?:<\.\.\. )?clone3?.*= (\d+)$", line)
         if made and shares.get(tid) and int(tid) in its:
             its.add(int(made[1]))
-        if int(tid) in its:
-            found.append(line)
-    return found
+        if line.endswith(" <unfinished ...>"):
+            begun[tid] = line.removesuffix(" <unfinished ...>")
+        elif int(tid) in its:
+            resumed = re.match(r"<\.\.\. \w+ resumed>(.*)", line)
+            found.append(begun.pop(tid, "") + resumed[1] if resumed else line)
+    return found + [line for tid, line in begun.items() if int(tid) in its]
 
 
 def test_daemon_reads_nothing(contained, debian, nobody):
