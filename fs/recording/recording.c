@@ -20,9 +20,10 @@
 
 /* What is held of one table. */
 struct held_ring {
-    struct ring_reader *reader; /* NULL: none yet */
-    int fd;                     /* its file, if others are to decode it; 0: it is closed */
-    uint64_t inode;
+    struct ring_reader *reader; /* NULL: none yet, or others are to decode it ... */
+    int fd;                     /* ... and this is its file; 0: it isn't kept */
+    uint64_t inode;             /* 0: there is none */
+    uint64_t size;              /* of the file */
     struct recording_state state;
 };
 
@@ -30,8 +31,9 @@ _Static_assert((int)RECORDED_TABLES <= PROTO_RINGS_MAX, "each table has a place 
 
 struct recording {
     atomic_uint refs;
-    atomic_bool expected; /* a look may find an agent that runs ... */
-    atomic_bool at_once;  /* ... and is not to be put off */
+    atomic_bool expected;        /* a look may find an agent that runs ... */
+    atomic_bool at_once;         /* ... and is not to be put off */
+    struct ring_decoder decoder; /* copy NULL: this process decodes */
 
     pthread_mutex_t looking; /* guards what is known of the agent; taken before lock */
     struct found_agent agent;
@@ -75,7 +77,7 @@ static void let_go(struct held_ring *held)
         close(held->fd);
     held->reader = NULL;
     held->fd = 0;
-    held->inode = 0;
+    held->inode = held->size = 0;
 }
 
 void recording_clear(struct recording *recording)
@@ -146,11 +148,14 @@ static int take_ring(struct recording *recording, const struct target *target, e
                      const struct probe_ring_place *place)
 {
     struct held_ring *held = &recording->rings[table];
-    struct ring_reader *reader;
+    struct ring_reader *reader = NULL;
     _cleanup_close_ int fd = -1;
+    uint64_t size = 0;
 
     int r = open_file(target, place->fd, place->inode, &fd);
-    if (r == 0)
+    if (r == 0 && recording->told)
+        r = ring_file_is_safe(fd, &size) && size <= RING_HEADER_SIZE + RING_SIZE_MAX ? 0 : -EPROTO;
+    else if (r == 0)
         r = ring_reader_open(fd, &recorded_layouts[table], &reader);
     if (r < 0)
         return r;
@@ -162,6 +167,7 @@ static int take_ring(struct recording *recording, const struct target *target, e
     let_go(held);
     held->reader = reader;
     held->inode = place->inode;
+    held->size = reader ? ring_reader_size(reader) : size;
     if (recording->told)
         held->fd = steal_fd(fd);
     return 0;
@@ -170,7 +176,7 @@ static int take_ring(struct recording *recording, const struct target *target, e
 static bool is_held(struct recording *recording, enum recorded table, uint64_t inode)
 {
     _guard_mutex_(&recording->lock);
-    return recording->rings[table].reader && recording->rings[table].inode == inode;
+    return inode && recording->rings[table].inode == inode;
 }
 
 /* ---- the agent's record ---- */
@@ -340,11 +346,86 @@ void recording_tell_agent(struct recording *recording, const struct found_agent 
 
 /* ---- what is held ---- */
 
+/* Opens it here although others are to decode it. Caller holds lock. */
+static void open_here(struct held_ring *held, enum recorded table)
+{
+    if (!held->reader && held->fd > 0)
+        (void)ring_reader_open(held->fd, &recorded_layouts[table], &held->reader);
+}
+
 struct ring_reader *recording_ring(struct recording *recording, enum recorded table)
 {
+    struct held_ring *held = &recording->rings[table];
+
     _guard_mutex_(&recording->lock);
-    struct ring_reader *reader = recording->rings[table].reader;
-    return reader ? ring_reader_ref(reader) : NULL;
+    open_here(held, table);
+    return held->reader ? ring_reader_ref(held->reader) : NULL;
+}
+
+void recording_decode_by(struct recording *recording, const struct ring_decoder *decoder)
+{
+    recording->decoder = *decoder;
+}
+
+int recording_write_copies(struct recording *recording, const struct ring_ask *asks, size_t n,
+                           struct text *answer)
+{
+    struct ring_position behind[RECORDED_TABLES] = {0};
+    int r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++) {
+        enum recorded table = (enum recorded)asks[i].table;
+        struct ring_reader *ring = recording_ring(recording, table);
+        r = ring_copy_write(ring, &asks[i], &behind[table], answer);
+        ring_reader_unref(ring);
+    }
+    return r;
+}
+
+int recording_copy(struct recording *recording, struct ring_copy *copies, size_t n,
+                   struct text *answer)
+{
+    const struct ring_decoder *decoder = &recording->decoder;
+    struct ring_ask asks[RING_COPIES_MAX];
+
+    for (size_t i = 0; i < n; i++)
+        asks[i] = copies[i].ask;
+    int r = decoder->copy ? decoder->copy(decoder->of, asks, n, answer)
+                          : recording_write_copies(recording, asks, n, answer);
+    return r < 0 ? r : ring_copies_read(copies, n, answer);
+}
+
+int recording_count(struct recording *recording, enum recorded table, struct ring_counts *out,
+                    uint64_t *size)
+{
+    _cleanup_(text_deinit) struct text answer = TEXT_INIT;
+    struct ring_copy copy = {.ask = {.table = table}};
+
+    if (!recording_has(recording, table))
+        return 0;
+    int r = recording_copy(recording, &copy, 1, &answer);
+    if (r < 0 || !copy.told.is_there)
+        return r;
+    *out = copy.told.counts;
+    *size = copy.told.size;
+    return 1;
+}
+
+bool recording_mark(struct recording *recording, enum recorded table, struct ring_mark *out)
+{
+    const struct held_ring *held = &recording->rings[table];
+
+    _guard_mutex_(&recording->lock);
+    out->inode = held->inode;
+    return held->fd > 0   ? ring_file_mark(held->fd, out)
+           : held->reader ? ring_reader_mark(held->reader, out)
+                          : false;
+}
+
+bool recording_has(struct recording *recording, enum recorded table)
+{
+    _guard_mutex_(&recording->lock);
+    return recording->rings[table].inode;
 }
 
 int recording_ring_file(struct recording *recording, enum recorded table)
@@ -370,6 +451,7 @@ int recording_take_ring(struct recording *recording, enum recorded table, int fd
     let_go(&recording->rings[table]);
     recording->rings[table].reader = reader;
     recording->rings[table].inode = st.st_ino;
+    recording->rings[table].size = ring_reader_size(reader);
     return 0;
 }
 
@@ -377,7 +459,7 @@ bool recording_any(struct recording *recording)
 {
     _guard_mutex_(&recording->lock);
     for (size_t i = 0; i < RECORDED_TABLES; i++)
-        if (recording->rings[i].reader)
+        if (recording->rings[i].inode)
             return true;
     return false;
 }
@@ -389,7 +471,7 @@ size_t recording_size(struct recording *recording)
     _guard_mutex_(&recording->lock);
     size = recording->crash.alloc;
     for (size_t i = 0; i < RECORDED_TABLES; i++)
-        size += recording->rings[i].reader ? ring_reader_size(recording->rings[i].reader) : 0;
+        size += recording->rings[i].size;
     return size;
 }
 
