@@ -44,7 +44,7 @@ static void drop_unread(struct events *events)
     _guard_mutex_(&events->lock);
     for (struct source **at = &events->first; *at;) {
         struct source *source = *at;
-        if (source->taps) {
+        if (source->taps || source->asking) {
             at = &source->next;
             continue;
         }
@@ -141,6 +141,81 @@ static void forget_read(struct source *source)
     feed_forget(source->feed, line);
 }
 
+/* ---- asking others ---- */
+
+struct asking {
+    struct events *events;
+    struct source *source;
+    struct feed_look look;
+};
+
+static void *asking_main(void *arg)
+{
+    struct asking *asking = arg;
+    struct events *events = asking->events;
+    struct source *source = asking->source;
+    struct waiter *done = NULL;
+
+    feed_look_ask(source->feed, &asking->look);
+    {
+        _guard_mutex_(&events->lock);
+        if (feed_look_end(source->feed, &asking->look))
+            event_skip_old(source);
+        event_collect(source, &done);
+    }
+    event_finish(done);
+    bool failed = asking->look.error < 0;
+    feed_look_deinit(&asking->look);
+    free(asking);
+    {
+        _guard_mutex_(&events->lock);
+        source->asking = false;
+        source->again_ns = failed ? monotonic_ns() + PAUSE_MAX : 0;
+        shares_give(&events->asking, source->uid);
+        pthread_cond_broadcast(&events->changed); /* who ends waits for it */
+    }
+    return NULL;
+}
+
+/* Begins to ask, if there is anything to be asked for. With the lock. */
+static bool ask(struct events *events, struct source *source)
+{
+    bool may = !source->asking && monotonic_ns() >= source->again_ns;
+    struct asking *asking = may ? malloc(sizeof *asking) : NULL;
+    pthread_t thread;
+
+    if (!asking)
+        return false;
+    *asking = (struct asking){.events = events, .source = source};
+    bool any = feed_look_begin(source->feed, &asking->look);
+    if (any && shares_take(&events->asking, source->uid) == 0) {
+        source->asking = worker_start(asking_main, asking, "probefs-asking", &thread) == 0;
+        if (source->asking)
+            pthread_detach(thread);
+        else
+            shares_give(&events->asking, source->uid);
+    }
+    if (source->asking)
+        return true;
+    feed_look_deinit(&asking->look);
+    free(asking);
+    return any;
+}
+
+bool source_look(struct events *events, struct source *source)
+{
+    return feed_is_asked_for(source->feed) ? ask(events, source) : feed_look(source->feed);
+}
+
+static bool any_is_asking(const struct events *events)
+{
+    const struct source *source = events->first;
+
+    while (source && !source->asking)
+        source = source->next;
+    return source;
+}
+
 /* Whether anything had happened. */
 static bool look(struct events *events)
 {
@@ -149,7 +224,7 @@ static bool look(struct events *events)
     {
         _guard_mutex_(&events->lock);
         for (struct source *source = events->first; source; source = source->next) {
-            any |= feed_look(source->feed);
+            any |= source_look(events, source);
             event_collect(source, &done);
             forget_read(source);
         }
@@ -228,6 +303,9 @@ int events_new(struct registry *registry, struct events **out)
     events->shares = (struct shares){.all = EVENT_READERS_MAX,
                                      .each = EVENT_READERS_EACH,
                                      .kept = EVENT_READERS_KEPT};
+    events->asking = (struct shares){.all = EVENTS_ASKED_MAX,
+                                     .each = EVENTS_ASKED_EACH,
+                                     .kept = EVENTS_ASKED_KEPT};
     pthread_mutex_init(&events->lock, NULL);
     pthread_cond_init(&events->changed, NULL);
     registry_on_happened(registry, on_happened, events);
@@ -250,6 +328,8 @@ void events_end(struct events *events)
     events->running = false;
     {
         _guard_mutex_(&events->lock);
+        while (any_is_asking(events))
+            pthread_cond_wait(&events->changed, &events->lock);
         for (struct source *source = events->first; source; source = source->next)
             for (struct tap *tap = source->taps; tap; tap = tap->next_of_source)
                 event_collect_failed(tap->reader, &done, ENODEV);
@@ -266,6 +346,7 @@ void events_free(struct events *events)
     events_end(events);
     drop_unread(events);
     shares_deinit(&events->shares);
+    shares_deinit(&events->asking);
     pthread_cond_destroy(&events->changed);
     pthread_mutex_destroy(&events->lock);
     free(events);

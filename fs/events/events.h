@@ -23,6 +23,9 @@
 #define EVENT_READERS_MAX 1024u /* at once, of all processes ... */
 #define EVENT_READERS_EACH 256u /* ... of one user, and ... */
 #define EVENT_READERS_KEPT 64u  /* ... for root alone */
+#define EVENTS_ASKED_MAX 64u    /* processes about which others are asked at once ... */
+#define EVENTS_ASKED_EACH 8u    /* ... of one user, and ... */
+#define EVENTS_ASKED_KEPT 16u   /* ... for root's */
 
 struct events;
 struct event_reader;
@@ -75,6 +78,9 @@ struct source {
     struct tap *taps;
     struct seen *seen;  /* the thread's; NULL: nobody reads of it alone, or there was no memory */
     struct seen *fresh; /* takes the place of that at the next look; NULL: that stays */
+    uid_t uid;          /* whose the process was when it got here */
+    bool asking;        /* others are asked about it, by a thread of its own */
+    uint64_t again_ns;  /* they gave no answer: not before that, by CLOCK_MONOTONIC */
     struct source *next;
 };
 
@@ -83,6 +89,7 @@ struct tap {
     struct event_reader *reader;
     struct source *source;
     struct feed_cursor at;
+    double since; /* [s] since 1970: lines from before it are for others; 0: all are its */
     struct tap *next_of_source, *next_of_reader;
 };
 
@@ -118,6 +125,7 @@ struct events {
     struct source *first;
     struct event_reader *all; /* those that read of all processes */
     struct shares shares;     /* of the readers */
+    struct shares asking;     /* of what others are asked at once, by whom that is about */
     bool running, ending;
     bool happened; /* an agent has said that there is something */
     pthread_t thread;
@@ -127,6 +135,10 @@ struct events {
 bool source_is_read_alone(const struct source *source);
 /* Starts the thread, if it doesn't run. With the lock. */
 int events_start(struct events *events);
+/* Takes in what has happened. Where others have to be asked, who may not answer, that takes a
+ * thread of its own, which answers the waiters: here it is only begun. With the lock. Whether there
+ * was anything. */
+bool source_look(struct events *events, struct source *source);
 
 /* All the following with the lock, but for event_finish(). */
 
@@ -135,6 +147,8 @@ int events_start(struct events *events);
 void event_collect(struct source *source, struct waiter **done);
 /* event_collect() of all that wait of one reader, with an error. */
 void event_collect_failed(struct event_reader *reader, struct waiter **done, int error);
+/* Leaves out, for readers that are new since the look before, the lines of what was before them. */
+void event_skip_old(struct source *source);
 /* Sends the answers. */
 void event_finish(struct waiter *done);
 /* Has a reader of all processes add those that came since, and drop those that ended and have been
