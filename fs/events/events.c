@@ -12,20 +12,21 @@
 #define LOOKUP_INTERVAL 80000000u    /* at processes themselves */
 #define LIST_INTERVAL 500000000u     /* for new ones, where somebody reads of all */
 
-/* ---- the thread ---- */
+/* ---- the threads ---- */
 
-/* *told: an agent has said that there is something. */
-static bool sleep_until_look(struct events *events, uint64_t pause, bool *told)
+/* Sleeps until somebody raises the flag, which *told says and is taken down then. False: it is to
+ * end. */
+static bool sleep_until_look(struct events *events, uint64_t pause, bool *flag, bool *told)
 {
     _guard_mutex_(&events->lock);
     while (!events->first && !events->all && !events->ending)
         pthread_cond_wait(&events->changed, &events->lock);
     const struct timespec until = timespec_of(monotonic_ns() + pause);
-    while (!events->ending && !events->happened &&
+    while (!events->ending && !*flag &&
            pthread_cond_clockwait(&events->changed, &events->lock, CLOCK_MONOTONIC, &until) == 0)
         ;
-    *told = events->happened;
-    events->happened = false;
+    *told = *flag;
+    *flag = false;
     return !events->ending;
 }
 
@@ -35,7 +36,7 @@ static void on_happened(void *arg)
     struct events *events = arg;
 
     _guard_mutex_(&events->lock);
-    events->happened = true;
+    events->happened = events->may_have_come = true;
     pthread_cond_broadcast(&events->changed);
 }
 
@@ -251,13 +252,34 @@ static void list_all(struct events *events)
         (void)event_reader_update(reader, &list); /* what there is no memory for now is missed */
 }
 
-static void *events_main(void *arg)
+/* Waits for nobody. */
+static void *follow_main(void *arg)
 {
     struct events *events = arg;
-    uint64_t pause = PAUSE_MIN, looked_up = 0, listed = 0;
+    uint64_t pause = PAUSE_MIN;
     bool told;
 
-    while (sleep_until_look(events, pause, &told)) {
+    while (sleep_until_look(events, pause, &events->may_have_come, &told)) {
+        bool any = look(events);
+        if (told) /* it isn't said again of what comes right behind it */
+            pause = PAUSE_TOLD;
+        else if (any)
+            pause = PAUSE_MIN;
+        else
+            pause = pause * 2 < PAUSE_MAX ? pause * 2 : PAUSE_MAX;
+    }
+    return NULL;
+}
+
+/* What is to be followed: processes and rings that are new, what has ended. Who is asked for that
+ * may not answer for a while. */
+static void *find_main(void *arg)
+{
+    struct events *events = arg;
+    uint64_t looked_up = 0, listed = 0;
+    bool told;
+
+    while (sleep_until_look(events, LOOKUP_INTERVAL, &events->happened, &told)) {
         drop_unread(events);
         if (told)
             expect_rings(events);
@@ -273,23 +295,21 @@ static void *events_main(void *arg)
             listed = now;
             list_all(events);
         }
-        bool any = look(events);
-        if (told) /* it isn't said again of what comes right behind it */
-            pause = PAUSE_TOLD;
-        else if (any)
-            pause = PAUSE_MIN;
-        else
-            pause = pause * 2 < PAUSE_MAX ? pause * 2 : PAUSE_MAX;
+        _guard_mutex_(&events->lock);
+        events->may_have_come |= told;
+        if (told)
+            pthread_cond_broadcast(&events->changed);
     }
     return NULL;
 }
 
 int events_start(struct events *events)
 {
-    int r = events->running ? 0
-                            : worker_start(events_main, events, "probefs-events", &events->thread);
-    events->running = events->running || r == 0;
-    return r;
+    if (!events->finds)
+        events->finds = worker_start(find_main, events, "probefs-find", &events->finder) == 0;
+    if (events->finds && !events->running)
+        events->running = worker_start(follow_main, events, "probefs-events", &events->thread) == 0;
+    return events->running ? 0 : -EAGAIN;
 }
 
 /* ---- its life ---- */
@@ -325,7 +345,9 @@ void events_end(struct events *events)
     }
     if (events->running)
         pthread_join(events->thread, NULL);
-    events->running = false;
+    if (events->finds)
+        pthread_join(events->finder, NULL);
+    events->running = events->finds = false;
     {
         _guard_mutex_(&events->lock);
         while (any_is_asking(events))

@@ -1,9 +1,10 @@
 /* The readers of <pid>/events, and of all/events; of <pid>/profile/live, and of all/profile/live.
  * Each gets what happens after its open; one that has read all of it waits, which takes no thread:
  * its request is answered when something comes, by the one thread that looks at all processes that
- * have readers. There is nothing to look at where nobody reads.
+ * have readers. There is nothing to look at where nobody reads. What is to be looked at another
+ * thread finds.
  *
- * The thread looks often while something comes and rarely else, at what can be seen from outside
+ * It looks often while something comes and rarely else, at what can be seen from outside
  * (feed.h), and at once where an agent says that there is something: nobody in the process waits.
  */
 #pragma once
@@ -72,11 +73,11 @@ struct waiter {
     struct waiter *next;
 };
 
-/* A process that has readers. Only the thread takes it out of the list. */
+/* A process that has readers. Only the thread that finds takes it out of the list. */
 struct source {
     struct feed *feed;
     struct tap *taps;
-    struct seen *seen;  /* the thread's; NULL: nobody reads of it alone, or there was no memory */
+    struct seen *seen;  /* that thread's; NULL: nobody reads of it alone, or there was no memory */
     struct seen *fresh; /* takes the place of that at the next look; NULL: that stays */
     uid_t uid;          /* whose the process was when it got here */
     bool asking;        /* others are asked about it, by a thread of its own */
@@ -126,14 +127,15 @@ struct events {
     struct event_reader *all; /* those that read of all processes */
     struct shares shares;     /* of the readers */
     struct shares asking;     /* of what others are asked at once, by whom that is about */
-    bool running, ending;
-    bool happened; /* an agent has said that there is something */
-    pthread_t thread;
+    bool running, finds, ending;
+    bool happened;      /* an agent has said that there is something: also where nothing was ... */
+    bool may_have_come; /* ... or in what is followed already */
+    pthread_t thread, finder;
 };
 
 /* Whether somebody reads of it alone. With the lock. */
 bool source_is_read_alone(const struct source *source);
-/* Starts the thread, if it doesn't run. With the lock. */
+/* Starts the threads, if they don't run. With the lock. -EAGAIN. */
 int events_start(struct events *events);
 /* Takes in what has happened. Where others have to be asked, who may not answer, that takes a
  * thread of its own, which answers the waiters: here it is only begun. With the lock. Whether there

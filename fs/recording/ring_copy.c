@@ -93,6 +93,13 @@ static bool is_sane(const struct ring_told *told)
            told->size <= RING_SIZE_MAX && told->bytes % sizeof(uint64_t) == 0;
 }
 
+/* Of a ring that was followed what came is told from where it was asked on. */
+static bool is_answer(const struct ring_ask *ask, const struct ring_told *told)
+{
+    return !told->is_there || told->since != ask->since || ask->goes_on ||
+           told->begin.row == ask->at.row;
+}
+
 int ring_copies_read(struct ring_copy *copies, size_t n, const struct text *answer)
 {
     const char *p = answer->data;
@@ -105,7 +112,7 @@ int ring_copies_read(struct ring_copy *copies, size_t n, const struct text *answ
         memcpy(&copy->told, p, sizeof copy->told);
         p += sizeof copy->told;
         left -= sizeof copy->told;
-        if (!is_sane(&copy->told) || copy->told.bytes > left)
+        if (!is_sane(&copy->told) || !is_answer(&copy->ask, &copy->told) || copy->told.bytes > left)
             return -EPROTO;
         copy->rows = p;
         p += copy->told.bytes;
