@@ -346,20 +346,11 @@ void recording_tell_agent(struct recording *recording, const struct found_agent 
 
 /* ---- what is held ---- */
 
-/* Opens it here although others are to decode it. Caller holds lock. */
-static void open_here(struct held_ring *held, enum recorded table)
-{
-    if (!held->reader && held->fd > 0)
-        (void)ring_reader_open(held->fd, &recorded_layouts[table], &held->reader);
-}
-
 struct ring_reader *recording_ring(struct recording *recording, enum recorded table)
 {
-    struct held_ring *held = &recording->rings[table];
-
     _guard_mutex_(&recording->lock);
-    open_here(held, table);
-    return held->reader ? ring_reader_ref(held->reader) : NULL;
+    struct ring_reader *reader = recording->rings[table].reader;
+    return reader ? ring_reader_ref(reader) : NULL;
 }
 
 void recording_decode_by(struct recording *recording, const struct ring_decoder *decoder)
@@ -409,6 +400,71 @@ int recording_count(struct recording *recording, enum recorded table, struct rin
     *out = copy.told.counts;
     *size = copy.told.size;
     return 1;
+}
+
+int recording_pass(struct recording *recording, enum recorded table, uint64_t most,
+                   const struct ring_follower *follower, struct ring_counts *counts)
+{
+    _cleanup_(text_deinit) struct text answer = TEXT_INIT;
+    struct ring_copy copy = {.ask = {.table = table}};
+    struct ring_position at = {0};
+    unsigned pieces = RING_SIZE_MAX / RING_COPY_BYTES;
+    int r = recording_has(recording, table) ? recording_copy(recording, &copy, 1, &answer) : 0;
+
+    *counts = copy.told.counts;
+    copy.ask.since = copy.told.since;
+    copy.ask.most = most;
+    copy.told.more = copy.told.is_there;
+    while (r == 0 && copy.told.more && pieces-- > 0) {
+        text_clear(&answer);
+        copy.ask.at = at;
+        at.dropped = UINT64_MAX; /* these were never among the others: the counts say so */
+        r = recording_copy(recording, &copy, 1, &answer);
+        if (r == 0 && copy.told.since == copy.ask.since)
+            r = ring_copy_pass(&copy, &recorded_layouts[table], &at, follower);
+    }
+    return r;
+}
+
+struct scanning {
+    int (*each)(void *arg, const struct ring_row *row);
+    void *arg;
+    bool any;
+    int error;
+};
+
+static int scan_row(void *arg, const struct ring_row *row)
+{
+    struct scanning *scanning = arg;
+
+    scanning->any = true;
+    return scanning->error ? scanning->error : scanning->each(scanning->arg, row);
+}
+
+/* Those before are not without a gap any more. */
+static void scan_lost(void *arg, uint64_t count)
+{
+    struct scanning *scanning = arg;
+
+    if (scanning->any && !scanning->error)
+        scanning->error = scanning->each(scanning->arg, NULL);
+    scanning->any = false;
+}
+
+int recording_scan(struct recording *recording, enum recorded table,
+                   int (*each)(void *arg, const struct ring_row *row), void *arg,
+                   struct ring_counts *counts)
+{
+    struct scanning scanning = {.each = each, .arg = arg};
+    const struct ring_follower follower = {scan_row, scan_lost, &scanning};
+
+    if (recording->decoder.copy)
+        return recording_pass(recording, table, UINT64_MAX, &follower, counts);
+    struct ring_reader *ring = recording_ring(recording, table);
+    *counts = (struct ring_counts){0};
+    int r = ring ? ring_reader_scan(ring, each, arg, counts) : 0;
+    ring_reader_unref(ring);
+    return r;
 }
 
 bool recording_mark(struct recording *recording, enum recorded table, struct ring_mark *out)

@@ -51,6 +51,15 @@ int recording_copy(struct recording *recording, struct ring_copy *copies, size_t
 /* Who decodes answers by that. Errors as ring_copy_write(). */
 int recording_write_copies(struct recording *recording, const struct ring_ask *asks, size_t n,
                            struct text *answer);
+/* Passes the last rows of a table's ring, no more than `most`, as ring_reader_follow() does, and
+ * what is lost of them. counts: of all; zero: there is no ring. Returns as recording_copy(), or
+ * what the follower does. */
+int recording_pass(struct recording *recording, enum recorded table, uint64_t most,
+                   const struct ring_follower *follower, struct ring_counts *counts);
+/* Passes all, as ring_reader_scan() does. */
+int recording_scan(struct recording *recording, enum recorded table,
+                   int (*each)(void *arg, const struct ring_row *row), void *arg,
+                   struct ring_counts *counts);
 /* Counts the rows of a table. *size: of its ring, without the head, in bytes. 1; 0: it has no ring;
  * errors as recording_copy(). */
 int recording_count(struct recording *recording, enum recorded table, struct ring_counts *out,
@@ -60,7 +69,8 @@ bool recording_mark(struct recording *recording, enum recorded table, struct rin
 /* Whether a table has a ring. */
 bool recording_has(struct recording *recording, enum recorded table);
 
-/* The ring of a table, with a reference; NULL: it was never recorded, or is none. */
+/* The ring of a table, with a reference; NULL: it was never recorded, or is none, or others are to
+ * decode it. */
 struct ring_reader *recording_ring(struct recording *recording, enum recorded table);
 /* The file of such a ring, where somebody else decodes it (recording_tell_agent()): a descriptor of
  * the caller's, or -1: there is none. */
