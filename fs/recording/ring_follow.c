@@ -103,14 +103,6 @@ uint64_t ring_reader_dropped(const struct ring_reader *reader)
     return __atomic_load_n(&header->dropped, __ATOMIC_RELAXED);
 }
 
-void ring_reader_end(struct ring_reader *reader, struct ring_position *out)
-{
-    struct ring_counts counts;
-
-    ring_reader_count(reader, &counts);
-    *out = (struct ring_position){counts.written, ring_reader_dropped(reader)};
-}
-
 /* ---- marks ---- */
 
 /* The newest block, by what the header says: nothing but an offset to read at. */

@@ -60,9 +60,6 @@ struct ring_follower {
  * what follower->row returns. */
 int ring_reader_follow(struct ring_reader *reader, struct ring_position *at,
                        const struct ring_follower *follower);
-/* The end as it is now. */
-void ring_reader_end(struct ring_reader *reader, struct ring_position *out);
-
 struct ring_mark; /* ring_copy.h */
 
 /* Rows that could not be written. */
