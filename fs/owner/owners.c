@@ -980,16 +980,16 @@ static int stacks(void *arg, pid_t pid, uint64_t start_time, enum stacks_form fo
     return r == 0 ? out->error : r;
 }
 
-/* Adds the rings of the tables that are wanted, as far as they are held here. */
-static void add_rings(struct recording *recording, struct wanted *const *wanted, size_t n,
-                      struct owner_request *request)
+/* Adds the ring of a table, if there is one and it isn't among them yet. */
+static void add_ring(struct recording *recording, enum recorded table,
+                     struct owner_request *request)
 {
-    for (size_t i = 0; i < n; i++) {
-        int table = wanted[i]->table->recorded;
-        int fd = table < 0 ? -1 : recording_ring_file(recording, (enum recorded)table);
-        if (fd >= 0)
-            request->rings[request->nrings++] = (struct owner_ring){(uint32_t)table, fd};
-    }
+    for (uint32_t i = 0; i < request->nrings; i++)
+        if (request->rings[i].table == table)
+            return;
+    int fd = recording_ring_file(recording, table);
+    if (fd >= 0)
+        request->rings[request->nrings++] = (struct owner_ring){table, fd};
 }
 
 static int rows(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
@@ -1013,7 +1013,10 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
     };
     request->more = (uint32_t)rows_question_write(wanted, n, looker, stop, (char *)(request + 1),
                                                   OWNER_MORE_MAX);
-    add_rings(process_recording(process), wanted, n, request);
+    for (size_t i = 0; i < n; i++)
+        if (wanted[i]->table->recorded >= 0)
+            add_ring(process_recording(process), (enum recorded)wanted[i]->table->recorded,
+                     request);
     int r = ask_request(arg, request, ended ? &left : NULL, stop->interrupt, &answer);
     owner_request_close(request);
     if (wanted[0]->rows.front && (r == -ENOMEM || r == -EFBIG)) {
@@ -1029,6 +1032,49 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
     }
     text_add(why, answer.why.data, answer.why.size);
     owner_answer_deinit(&answer);
+    return r;
+}
+
+/* Whose a process is, or was. -ESRCH and the like. */
+static int user_of(struct process *process, uid_t *out)
+{
+    struct access_target target;
+
+    int r = process_left(process, &target) ? 0 : access_read_target(process->pid, &target);
+    if (r == 0)
+        *out = target.uid[0];
+    return r;
+}
+
+/* Living or ended: nothing of the process is read, so it takes none of its rights. */
+static int rings(void *arg, struct process *process, const struct ring_ask *asks, size_t n,
+                 struct text *answer)
+{
+    struct owner_answer told = {.text = TEXT_INIT, .why = TEXT_INIT};
+    _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
+    struct may_hang *work = calloc(1, sizeof *work);
+    uid_t user = 0;
+
+    int r = request && work ? user_of(process, &user) : -ENOMEM;
+    if (r < 0) {
+        free(work);
+        return r;
+    }
+    *work = (struct may_hang){.free = free_work}; /* of no process: memory is all it looks at */
+    may_hang_init(work);
+    *request = (struct owner_request){.call = {.op = OWNER_RINGS, .value = (uint32_t)n},
+                                      .more = (uint32_t)(n * sizeof *asks)};
+    memcpy(request + 1, asks, n * sizeof *asks);
+    for (size_t i = 0; i < n; i++)
+        add_ring(process_recording(process), (enum recorded)asks[i].table, request);
+    r = ask_nobody(arg, user, request, work, NULL, &told);
+    owner_request_close(request);
+    may_hang_unref(work);
+    if (r == 0) {
+        *answer = told.text;
+        told.text = TEXT_INIT;
+    }
+    owner_answer_deinit(&told);
     return r;
 }
 
@@ -1227,6 +1273,7 @@ const struct examiner *owners_examiner(struct owners *owners)
                                          .stacks = stacks,
                                          .rows = rows,
                                          .tell = tell,
+                                         .rings = rings,
                                          .attacher = &owners->attacher};
     return &owners->examiner;
 }

@@ -7,6 +7,7 @@
 #include "fs/process/examiner.h"
 #include "fs/process/exited.h"
 #include "fs/process/registry.h"
+#include "fs/recording/held_threads.h"
 #include "fs/remote/memory/core.h"
 #include "fs/tables/scene.h"
 #include "fs/tree/agent_session.h"
@@ -199,7 +200,33 @@ int owner_add_kept(const struct server *server, struct process *process,
     return r;
 }
 
-/* Says what a command has to know. */
+static int is_own(struct file_context *context, pid_t tid, uint64_t *out)
+{
+    _cleanup_(held_list_deinit) struct held_list agent = {0};
+
+    int r = held_list_read(context->target, context->recording, &agent);
+    *out = held_is_own(&agent, tid);
+    return r;
+}
+
+static int count_running(struct file_context *context, uint64_t *gil_held, uint64_t *counts)
+{
+    const struct snapshot_options options = {.depth = 1};
+    struct snapshot *snapshot = NULL;
+
+    int r = snapshot_take(context->target, &options, &snapshot);
+    if (r == 0 && !snapshot->supported)
+        r = -EOPNOTSUPP;
+    for (size_t i = 0; r == 0 && i < snapshot->nthreads; i++) {
+        *counts += snapshot->threads[i].state == THREAD_RUNNING;
+        *counts += snapshot->threads[i].waits_gil ? UINT64_C(1) << 32 : 0;
+    }
+    *gil_held = r == 0 && snapshot->gil_held;
+    snapshot_free(snapshot);
+    return r;
+}
+
+/* Says what has to be known, in numbers. */
 static int tell(struct file_context *context, const struct owner_call *call, struct text *out)
 {
     uint64_t first = 0, second = 0;
@@ -215,6 +242,8 @@ static int tell(struct file_context *context, const struct owner_call *call, str
         first = agent_session_gil_interval(context, call->interp);
         second = agent_session_patience(context, call->interp);
         break;
+    case ASKED_OWN: r = is_own(context, call->tid, &first); break;
+    case ASKED_RUNNING: r = count_running(context, &first, &second); break;
     case ASKED_WAIT: agent_session_say_waited(context, call->depth, call->word); break;
     default: return -EOPNOTSUPP;
     }

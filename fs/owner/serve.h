@@ -20,7 +20,8 @@ enum owner_op {
     OWNER_IDENTIFY,   /* what program it is: lines of format/identity.h */
     OWNER_STACKS,     /* its stacks, in a form of format/stacks.h */
     OWNER_ROWS,       /* rows of its tables (rows.h) */
-    OWNER_TELL,       /* what a command has to know of it: two numbers as the text (examiner.h) */
+    OWNER_RINGS,      /* what came in its rings (recording/ring_copy.h), of no process */
+    OWNER_TELL,       /* what has to be known of it: two numbers as the text (examiner.h) */
 };
 
 #define OWNER_SAMPLED_MAX 191
@@ -39,8 +40,8 @@ struct owner_call {
     uint32_t entry; /* index in the layout of the file or directory */
     uint32_t child; /* that of the child, of OWNER_FIND and OWNER_HAS */
     /* of OWNER_FIND: the number, where the child's name is one; of OWNER_EXAMINE: 1, as it is now;
-     * of OWNER_STACKS: enum stacks_form; of OWNER_ROWS: how many tables; of OWNER_TELL: enum
-     * asked_what, with seconds in depth, and what was lost in word */
+     * of OWNER_STACKS: enum stacks_form; of OWNER_ROWS: how many tables, of OWNER_RINGS: questions;
+     * of OWNER_TELL: enum asked_what, with seconds in depth, and what was lost in word */
     uint32_t value;
     int32_t pid;         /* 0 outside of processes */
     int32_t tid;         /* 0: no thread */

@@ -506,12 +506,11 @@ static void number_waits(struct collectives *out)
 
 static int read_recorded(struct recording *recording, struct collectives *out)
 {
-    struct ring_reader *ring = recording ? recording_ring(recording, RECORDED_COLLECTIVES) : NULL;
+    struct ring_counts counts;
 
-    if (!ring)
+    if (!recording || !recording_has(recording, RECORDED_COLLECTIVES))
         return 0;
-    int r = ring_reader_scan(ring, take_row, out, NULL);
-    ring_reader_unref(ring);
+    int r = recording_scan(recording, RECORDED_COLLECTIVES, take_row, out, &counts);
     if (r == 0)
         number_waits(out);
     return r;

@@ -12,12 +12,15 @@ struct examined {
     struct found_agent agent; /* but for its record; record_addr 0: it has none */
 };
 
-/* What a command has to know of its process. */
+/* What has to be known of a process, in numbers. */
 enum asked_what {
     ASKED_THREAD = 1, /* of a thread: by which number Python knows it, and its interpreter's */
-    ASKED_GIL,  /* of an interpreter: where the switch interval of its GIL is, or 0, and for how
-                   many nanoseconds that is worth waiting for */
-    ASKED_WAIT, /* what such a wait was in vain for: words alone */
+    ASKED_GIL,     /* of an interpreter: where the switch interval of its GIL is, or 0, and for how
+                      many nanoseconds that is worth waiting for */
+    ASKED_OWN,     /* whether a thread is the agent's own: 1, or 0 */
+    ASKED_RUNNING, /* whether a GIL is held, and how many threads run, plus 2^32 for each that waits
+                      for one */
+    ASKED_WAIT,    /* what such a wait was in vain for: words alone */
 };
 
 struct asked_for {
@@ -31,6 +34,7 @@ struct asked_for {
 struct attacher;
 struct looker;
 struct process;
+struct ring_ask;
 struct stop;
 struct wanted;
 
@@ -49,9 +53,12 @@ struct examiner {
      * begun. looker: for whom. Errors as scene_fill(). */
     int (*rows)(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
                 const struct looker *looker, const struct stop *stop, struct text *why);
-    /* What a command asks for: two numbers in out, as far as there are any. Errors as
+    /* What is asked for: two numbers in out, as far as there are any. Errors as
      * snapshot_find_thread() (tree/from_snapshot.h), and why says more. */
     int (*tell)(void *arg, struct process *process, const struct asked_for *asked, uint64_t out[2],
                 struct text *why);
+    /* What came in the rings that it has recorded, living or ended: as recording_write_copies(). */
+    int (*rings)(void *arg, struct process *process, const struct ring_ask *asks, size_t n,
+                 struct text *answer);
     const struct attacher *attacher; /* who puts agents into them */
 };

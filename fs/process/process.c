@@ -356,6 +356,13 @@ int process_new(pid_t pid, struct process **out)
     return 0;
 }
 
+static int copy_rings(void *of, const struct ring_ask *asks, size_t n, struct text *answer)
+{
+    struct process *process = of;
+
+    return process->examiner->rings(process->examiner->arg, process, asks, n, answer);
+}
+
 int process_new_examined(pid_t pid, const struct examiner *examiner,
                          const struct examined *examined, struct process **out)
 {
@@ -369,6 +376,7 @@ int process_new_examined(pid_t pid, const struct examiner *examiner,
     if (r < 0)
         return r;
     (*out)->examiner = examiner;
+    recording_decode_by((*out)->recording, &(struct ring_decoder){copy_rings, *out});
     recording_tell_agent((*out)->recording, examined->agent.record_addr ? &examined->agent : NULL);
     begin_membership(*out, &examined->membership);
     return 0;

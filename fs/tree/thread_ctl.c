@@ -78,17 +78,10 @@ static bool find_row(struct file_context *context, const struct held *held, stru
 {
     struct stop_row stop = {held->number, out};
     const struct ring_follower follower = {add_row, ignore_lost, &stop};
-    struct ring_position at;
+    struct ring_counts counts;
 
     registry_watch(context->registry, context->process);
-    struct ring_reader *ring = recording_ring(context->recording, RECORDED_HITS);
-    if (!ring)
-        return false;
-    ring_reader_end(ring, &at);
-    at.row -= at.row < ROWS_BACK ? at.row : ROWS_BACK;
-    bool found = ring_reader_follow(ring, &at, &follower) == 1;
-    ring_reader_unref(ring);
-    return found;
+    return recording_pass(context->recording, RECORDED_HITS, ROWS_BACK, &follower, &counts) == 1;
 }
 
 /* `Exception: TYPE: MESSAGE` and `-> VALUE`, where there are such. The row is written right after

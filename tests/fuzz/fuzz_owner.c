@@ -2,6 +2,7 @@
  * what one that runs statements asks and tells. What is made of them keeps all limits, and nothing
  * in it drives a terminal or names what isn't there. */
 #include "fs/owner/message.h"
+#include "fs/owner/rings.h"
 #include "fs/owner/rows.h"
 #include "fs/owner/sql_message.h"
 #include "fs/sql/heap.h"
@@ -127,6 +128,48 @@ static void check_rows(const char *message, size_t size)
     heap_unref(heap);
 }
 
+static int check_row(void *arg, const struct ring_row *row)
+{
+    const struct ring_layout *layout = arg;
+    volatile char byte;
+    uint32_t size;
+    bool cut;
+
+    for (unsigned i = 0; i < layout->columns; i++) {
+        const char *text = layout->types[i] == 'T' ? ring_text(row, i, &size, &cut) : NULL;
+        for (uint32_t k = 0; text && k < size; k++)
+            byte = text[k]; /* for the sanitizer */
+    }
+    (void)byte;
+    return 0;
+}
+
+static void check_lost(void *arg, uint64_t count)
+{
+    if (count > RING_COUNT_MAX)
+        abort();
+}
+
+/* What came in rings. */
+static void check_rings(const char *message, size_t size)
+{
+    const struct text answer = {.data = (char *)message, .size = size};
+    struct ring_copy copies[3] = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(copies); i++)
+        copies[i].ask = (struct ring_ask){.table = (size + i) % RECORDED_TABLES, .most = 1};
+    if (ring_copies_read(copies, ARRAY_SIZE(copies), &answer) < 0)
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(copies); i++) {
+        const struct ring_layout *layout = &recorded_layouts[copies[i].ask.table];
+        const struct ring_follower follower = {check_row, check_lost, (void *)layout};
+        struct ring_position at = {0};
+        (void)ring_copy_pass(&copies[i], layout, &at, &follower);
+        if (at.row > RING_COUNT_MAX)
+            abort();
+    }
+}
+
 static void check_done(const char *message, size_t size)
 {
     struct sql_done done;
@@ -150,6 +193,7 @@ static void check_statement(const uint8_t *data, size_t size)
     check_wanted(message, size);
     check_values(message, size);
     check_rows(message, size);
+    check_rings(message, size);
     check_done(message, size);
     free(message);
 }
