@@ -1206,8 +1206,7 @@ static int tell(void *arg, struct process *process, const struct asked_for *aske
         r = read_told(&answer, out);
     if (r == -ESRCH && !answer.why.size)
         text_puts(&answer.why, "the process or the thread has ended");
-    if (r < 0 || asked->what == ASKED_WAIT)
-        text_add(why, answer.why.data, answer.why.size);
+    text_add(why, answer.why.data, answer.why.size);
     owner_answer_deinit(&answer);
     return r;
 }

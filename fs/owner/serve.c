@@ -1,6 +1,8 @@
 #include "fs/owner/serve.h"
 
 #include "fs/base/array.h"
+#include "fs/format/agent.h"
+#include "fs/format/held.h"
 #include "fs/format/identity.h"
 #include "fs/format/stacks.h"
 #include "fs/link/found.h"
@@ -10,7 +12,9 @@
 #include "fs/remote/memory/core.h"
 #include "fs/tables/scene.h"
 #include "fs/tree/agent_session.h"
+#include "fs/tree/ctl.h"
 #include "fs/tree/from_snapshot.h"
+#include "fs/tree/thread_order.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -203,6 +207,7 @@ int owner_add_kept(const struct server *server, struct process *process,
 static int tell(struct file_context *context, const struct owner_call *call, struct text *out)
 {
     uint64_t first = 0, second = 0;
+    struct text *words = &context->why;
     int64_t interp = 0;
     int r = 0;
 
@@ -216,6 +221,14 @@ static int tell(struct file_context *context, const struct owner_call *call, str
         second = agent_session_patience(context, call->interp);
         break;
     case ASKED_WAIT: agent_session_say_waited(context, call->depth, call->word); break;
+    case ASKED_FREE_THREADED: first = context->target->runtime.free_threaded; break;
+    case ASKED_HELD: r = thread_held_since(context, &first); break;
+    case ASKED_ALL_HELD: first = ctl_all_held(context); break;
+    case ASKED_AGENT: agent_text_passive(context->target, words); break;
+    case ASKED_STOPPED: held_text_all(context->target, words); break;
+    case ASKED_STOPPED_MANY: held_text_count(context->target, words); break;
+    case ASKED_STATE: r = thread_state_text(context, words); break;
+    case ASKED_TIMEOUTS: ctl_add_timeouts(context, words); break;
     default: return -EOPNOTSUPP;
     }
     text_printf(out, "%" PRIu64 " %" PRIu64, first, second);

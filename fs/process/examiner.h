@@ -18,11 +18,20 @@ enum asked_what {
     ASKED_GIL,  /* of an interpreter: where the switch interval of its GIL is, or 0, and for how
                    many nanoseconds that is worth waiting for */
     ASKED_WAIT, /* what such a wait was in vain for: words alone */
+    ASKED_FREE_THREADED, /* whether its interpreter is: 0 or 1 */
+    ASKED_HELD,          /* of a thread: since when it is held, realtime_ns(), or 0 */
+    ASKED_ALL_HELD,      /* whether all threads that run Python are, but for the agent's: 0 or 1 */
+    /* lines of text: */
+    ASKED_AGENT,        /* how its agent is, as far as it can be seen: agent_text_passive() */
+    ASKED_STOPPED,      /* which threads are held: held_text_all() ... */
+    ASKED_STOPPED_MANY, /* ... or how many: held_text_count() */
+    ASKED_STATE,        /* of a thread: how it is held (tree/thread_order.h) */
+    ASKED_TIMEOUTS,     /* for how long its groups wait: ctl_add_timeouts() (tree/ctl.h) */
 };
 
 struct asked_for {
     enum asked_what what;
-    pid_t tid;        /* of ASKED_THREAD */
+    pid_t tid;        /* of what is asked of a thread */
     int64_t interp;   /* of ASKED_GIL */
     unsigned seconds; /* of ASKED_WAIT: it lasted so long ... */
     const char *lost; /* ... and this didn't happen; at most NAME_MAX bytes */
@@ -49,8 +58,8 @@ struct examiner {
      * begun. looker: for whom. Errors as scene_fill(). */
     int (*rows)(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
                 const struct looker *looker, const struct stop *stop, struct text *why);
-    /* What a command asks for: two numbers in out, as far as there are any. Errors as
-     * snapshot_find_thread() (tree/from_snapshot.h), and why says more. */
+    /* What a command asks for: two numbers in out, as far as there are any, and words or lines in
+     * why. Errors as snapshot_find_thread() (tree/from_snapshot.h), and why says more. */
     int (*tell)(void *arg, struct process *process, const struct asked_for *asked, uint64_t out[2],
                 struct text *why);
     const struct attacher *attacher; /* who puts agents into them */

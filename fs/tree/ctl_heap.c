@@ -8,6 +8,7 @@
 #include "fs/process/registry.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
+#include "fs/tree/from_snapshot.h"
 #include "fs/tree/heap.h"
 
 #include <ctype.h>
@@ -44,14 +45,15 @@ static void taking_free(struct may_hang *work)
 /* Takes a census and keeps it. */
 static int mark(struct file_context *context, const char *name)
 {
-    struct taking *taking = calloc(1, sizeof *taking);
+    int r = snapshot_find(context);
+    struct taking *taking = r == 0 ? calloc(1, sizeof *taking) : NULL;
 
     if (!taking)
-        return -ENOMEM;
+        return r < 0 ? r : -ENOMEM;
     taking->work = (struct may_hang){context->target->pid, .run = taking_run, .free = taking_free};
     taking->target = target_ref(context->target);
     may_hang_init(&taking->work);
-    int r = may_hang_run(&taking->work, context->interrupt);
+    r = may_hang_run(&taking->work, context->interrupt);
     if (r < 0) {
         may_hang_explain(r, &context->why);
     } else if (taking->error < 0) {
@@ -93,13 +95,18 @@ int heap_sites_order(struct file_context *context, uint64_t mean, struct text *s
     struct proto_done done = {0};
     struct session *session;
 
-    if (context->target->runtime.free_threaded) {
+    const struct asked_for asked = {.what = ASKED_FREE_THREADED};
+    uint64_t told[2];
+    int r = snapshot_ask(context, &asked, told);
+    if (r < 0)
+        return r;
+    if (r > 0 ? context->target->runtime.free_threaded : told[0]) {
         text_puts(&context->why,
                   "a free-threaded interpreter's allocator can't be changed while it runs");
         return -EOPNOTSUPP;
     }
-    int r = mean ? agent_session_attach(context, ATTACH_ANY, &session)
-                 : agent_session_connect(context, &session);
+    r = mean ? agent_session_attach(context, ATTACH_ANY, &session)
+             : agent_session_connect(context, &session);
     if (r == -ENOTCONN) { /* nothing is sampled where there is no agent */
         text_clear(&context->why);
         return 0;

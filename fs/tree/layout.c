@@ -273,7 +273,12 @@ static bool is_passive_table(const char *file)
 
 bool entry_acts(const struct entry *entry)
 {
-    return entry->run == eval_run || entry->run == breakpoints_run;
+    static file_run *const runs[] = {eval_run, breakpoints_run, ctl_run, thread_ctl_run};
+
+    for (size_t i = 0; i < ARRAY_SIZE(runs); i++)
+        if (entry->run == runs[i])
+            return true;
+    return false;
 }
 
 bool entry_rows(const struct entry *entry)

@@ -352,9 +352,9 @@ def connections(pid):
             if int(fd) > 4 and os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:")]
 
 
-def reply(error=0, text=b"", size=None):
+def reply(error=0, text=b"", size=None, why=b""):
     """As owner/message.h has it."""
-    return struct.pack("=iiIIIxxxxQ", error, 0, 0, 0, 0, len(text) if size is None else size) + text
+    return struct.pack("=iiIIIxxxxQ", error, 0, len(why), 0, 0, len(text) if size is None else size) + why + text
 
 
 @pytest.mark.parametrize("said, read, words", [

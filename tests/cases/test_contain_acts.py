@@ -15,7 +15,9 @@ import pytest
 import sql
 from interpreters import eventually, patience
 from mount import REPOSITORY
-from test_contain import ALL_CAPABILITIES, RIGHTS, Sleeper, contained, debian, error_of, status, traced  # noqa: F401
+from puppet import Puppet
+from test_contain import (ALL_CAPABILITIES, RIGHTS, Sleeper, connections, contained, debian, error_of,  # noqa: F401
+                          owners, reply, status, traced)
 from test_contain_sql import crash
 from test_contain_storm import outcome
 
@@ -60,8 +62,6 @@ def act_on(mount, known, do):
 
 def test_daemon_does_not_act(contained, debian, nobody):
     """It traces nobody, reads no more of a process than what its agent says of itself, and takes no descriptor."""
-    if not shutil.which("strace"):
-        pytest.skip("strace is not installed")
     with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
         victims = mine.pid, theirs.pid
         assert {*map(str, victims)} <= set(os.listdir(contained.path))
@@ -78,15 +78,84 @@ def test_daemon_does_not_act(contained, debian, nobody):
                 with pytest.raises(OSError):
                     run(contained, pid, "print(answer)", f"threads/{agent_of(contained, pid)}/eval")
 
-        said = traced(contained.pid, act)
-        looks = [line for line in said
-                 if re.match(r"(?:<\.\.\. )?(?:process_vm_readv|pidfd_getfd|ptrace|readlink)", line)
-                 and not re.match("process_vm_readv.* <unfinished", line)]  # its other half is what was read
-        # the agent's record, and the numbers of the threads that it holds
-        assert looks and not [line for line in looks if '"PROBFS' not in line and "iov_len=64}" not in line], looks
-        opened = {re.sub(r"\d+", "N", path) for line in said
-                  for path in re.findall(r'^open(?:at)?\([^"]*"([^"]*)"', line)}
-        assert not opened & {"/proc/N/maps", "/proc/N/mem", "/proc/N/environ", "/proc/N/exe", "/proc/N/root"}, opened
+        assert not told(contained.pid, act)
+
+
+LOOPS = """
+import time
+def waits(answer):
+    while True:
+        time.sleep(0.001)
+        answer = 42
+print("ready", flush=True)
+waits(42)
+"""
+
+
+def told(pid, act):
+    """What the daemon reads itself of processes while act() runs, but for what an agent says of itself and which
+    threads are its own or held: lines of strace."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    said = traced(pid, act)
+    # of what is unfinished the other half is what was read; and what failed has read nothing
+    of_agent = re.compile(r'"PROBFS|iov_len=64}|process_vm_readv.* <unfinished|process_vm_readv.* = -1 ')
+    opens = re.compile(r'open(?:at)?\([^"]*"(?:/proc/\d+/)?(?:maps|mem|environ|exe|root|map_files/[^"]*)"')
+    return [line for line in said if opens.match(line)
+            or re.match(r"(?:<\.\.\. )?(?:process_vm_readv|pidfd_getfd|ptrace|readlink)", line)
+            and not of_agent.search(line)]
+
+
+def test_daemon_is_told_for_ctl(contained, debian, nobody):
+    """What a verb has to know of the process, and what ctl shows of it, is read with the process's own rights."""
+    victim = debian.run_source(LOOPS, user=nobody, env={"RANK": "0"})
+    ctl, thread = contained.path / str(victim.pid) / "ctl", contained.path / f"{victim.pid}/threads/{victim.pid}/ctl"
+    assert error_of(contained, victim.pid) is None
+
+    def act():
+        assert "Agent: none\nInterpreter: 0\n" in ctl.read_text()
+        assert thread.read_text() == "running\n"
+        assert "Agent: running, connected" in sql.reply(ctl, "attach\n")
+        assert "Agent: running, connected" in sql.reply(ctl, "status\n")
+        for verb in "record gc on", "record gc off", "on-crash record", "on-crash off":
+            assert sql.reply(ctl, verb + "\n")
+        assert sql.reply(ctl, "heap sites on\n") == "HeapSites: on\n"
+        assert sql.reply(ctl, "heap sites off\n") == "HeapSites: off\n"
+        eventually(lambda: f"Stopped: {victim.pid}" in sql.reply(ctl, "pause\n"), what="its stop")
+        assert f"Stopped: {victim.pid}" in ctl.read_text()
+        assert re.match(r"stopped by pause at .*source.py:\d \(waits\) for .*, stop 1, goes on in \d+ s\n",
+                        thread.read_text())
+        assert "stopped by a step at" in eventually(lambda: sql.reply(thread, "next\n"), what="a step")
+        sql.reply(ctl, "continue\n")
+        eventually(lambda: thread.read_text().startswith("running\n"), what="its going on")
+        eventually(lambda: "stopped by pause at" in sql.reply(thread, "pause\n"), what="its stop")
+        assert sql.reply(thread, "continue\n") == "running\n"
+        assert "Stopped: 1 thread\n" in sql.reply(contained.path / "all" / "ctl", "on 0 stop all for 60s\n")
+        sql.reply(contained.path / "all" / "ctl", "on 0 continue\n")
+        assert "42" in sql.reply(contained.path / "all" / "eval", "on 0\n6 * 7\n")
+        assert "Agent: none" in sql.reply(ctl, "detach\n")
+        assert "Agent: none" in ctl.read_text()
+
+    assert not told(contained.pid, act)
+
+
+@pytest.mark.parametrize("said, shown", [
+    (reply(text=b"0 0", why=b"Agent: \x1b[2J\xc2\x9b none\r\n"), "Agent: ?[2J?? none?\nInterpreter: 0\n"),
+    (reply(text=b"all"), "Interpreter: 0\n"),
+    (reply(-errno.EPERM), "Interpreter: 0\n"),
+    (reply(size=1 << 40), "Interpreter: 0\n"),
+    (b"x", "Interpreter: 0\n"),
+], ids=["controls", "no numbers", "refused", "size", "garbage"])
+def test_lies_to_ctl(contained, debian, nobody, said, shown):
+    """What it is told is shown as what is read; where that can't be it is left out."""
+    with Sleeper(debian, nobody) as theirs:
+        assert contained.read(theirs.pid, "ctl").startswith("Agent: none\nInterpreter: 0\n")
+        pid = owners(contained)[pwd.getpwnam(nobody).pw_uid]
+        with Puppet(pid) as puppet:
+            for fd in connections(pid):
+                assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+        assert contained.read(theirs.pid, "ctl").startswith(shown)
+        assert 0 not in owners(contained)
 
 
 def agent_of(mount, pid):
