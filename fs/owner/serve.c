@@ -14,6 +14,8 @@
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
 #include "fs/tree/from_snapshot.h"
+#include "fs/tree/heap.h"
+#include "fs/tree/sources.h"
 #include "fs/tree/thread_order.h"
 
 #include <errno.h>
@@ -83,13 +85,13 @@ int context_init(struct file_context *context, const struct server *server, stru
     context->recording = process_recording(process);
     if (entry_exited(entry))
         return exited_has(registry_exited(server->registry), process) ? 0 : -ESRCH;
-    bool held = server->keeps || server->acts;
+    bool held = server->keeps || server->asks;
     struct target *target = held                ? process_held(process)
                             : entry_rows(entry) ? scene_target(process)
                                                 : process_target(process);
     bool is_there = target && (!call->tid || thread_exists(target, call->tid)) &&
                     target_alive(target);
-    if (server->keeps && !server->acts && target && !atomic_load(&target->found))
+    if (server->keeps && !server->asks && target && !atomic_load(&target->found))
         target_unref(target);
     else
         context->target = target;
@@ -253,6 +255,15 @@ static int answer_in(struct file_context *context, const struct owner_call *call
     }
 }
 
+/* What was made of a call in a context, which came to r. */
+static int take_words(struct file_context *context, int r, struct owner_answer *answer)
+{
+    answer->noted = r == 0 ? context->noted : 0;
+    answer->why = context->why;
+    context->why = TEXT_INIT;
+    return answer->error = r;
+}
+
 int owner_serve(const struct server *server, struct process *process, struct credentials *who,
                 const struct owner_call *call, const struct interrupt *interrupt,
                 struct owner_answer *answer)
@@ -270,9 +281,31 @@ int owner_serve(const struct server *server, struct process *process, struct cre
         context_refresh(&context);
         r = answer_in(&context, call, answer);
     }
-    answer->noted = r == 0 ? context.noted : 0;
-    answer->why = context.why;
-    context.why = TEXT_INIT;
-    answer->error = r;
-    return r;
+    return take_words(&context, r, answer);
+}
+
+/* What a file is told of its process; NULL: nothing. */
+static file_say *say_of(const struct entry *entry)
+{
+    return entry->run == frame_value_run       ? frame_value_say
+           : entry->render == source_render    ? source_say
+           : entry->render == sources_render   ? sources_say
+           : entry->render == heap_diff_render ? heap_diff_say
+                                               : NULL;
+}
+
+int owner_say(const struct server *server, struct process *process, const struct owner_call *call,
+              const char *line, size_t size, const struct interrupt *interrupt,
+              struct owner_answer *answer)
+{
+    _cleanup_context_ struct file_context context = {0};
+    file_say *say = say_of(&layout[call->entry]);
+
+    int r = say ? context_init(&context, server, process, call) : -EOPNOTSUPP;
+    context.interrupt = interrupt;
+    if (r == 0)
+        r = say(&context, line, size, &answer->text);
+    if (r == 0)
+        r = text_finish(&answer->text);
+    return take_words(&context, r, answer);
 }

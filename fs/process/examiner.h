@@ -37,7 +37,18 @@ struct asked_for {
     const char *lost; /* ... and this didn't happen; at most NAME_MAX bytes */
 };
 
+/* What a file has to know of its process, which its own .c asks and answers. */
+struct asked_line {
+    const char *file; /* path of its entry in the layout */
+    pid_t tid;        /* of its place, as in struct file_context */
+    unsigned depth;
+    const char *word;
+    const char *line; /* of bytes that the file knows; "": none */
+    size_t size;
+};
+
 struct attacher;
+struct interrupt;
 struct looker;
 struct process;
 struct stop;
@@ -62,5 +73,8 @@ struct examiner {
      * why. Errors as snapshot_find_thread() (tree/from_snapshot.h), and why says more. */
     int (*tell)(void *arg, struct process *process, const struct asked_for *asked, uint64_t out[2],
                 struct text *why);
+    /* What a file asks for: adds text to out. -errno, and why says more. */
+    int (*say)(void *arg, struct process *process, const struct asked_line *asked,
+               const struct interrupt *interrupt, struct text *why, struct text *out);
     const struct attacher *attacher; /* who puts agents into them */
 };

@@ -20,6 +20,11 @@ int snapshot_error(struct file_context *context, int error);
 int snapshot_ask(struct file_context *context, const struct asked_for *asked, uint64_t out[2]);
 /* As snapshot_ask(), for lines of text, which are added to out. */
 int snapshot_ask_text(struct file_context *context, enum asked_what what, struct text *out);
+/* As snapshot_ask(), for what `file` has to know to answer a line (file_say), which is added to
+ * out.
+ */
+int snapshot_say(struct file_context *context, const char *file, const char *line, size_t size,
+                 struct text *out);
 /* Has this daemon itself read the context's process, of which nothing may have been read so far. 0;
  * -errno, with words. */
 int snapshot_find(struct file_context *context);

@@ -271,14 +271,20 @@ static bool is_passive_table(const char *file)
     return table && !strcmp(table->source, "passive") && !table->rows->between;
 }
 
-bool entry_acts(const struct entry *entry)
+bool entry_asks(const struct entry *entry)
 {
-    static file_run *const runs[] = {eval_run, breakpoints_run, ctl_run, thread_ctl_run};
+    static file_run *const runs[] = {eval_run, breakpoints_run, ctl_run, thread_ctl_run,
+                                     frame_value_run};
+    static file_render *const renders[] = {heap_diff_render, source_render, sources_render};
+    const struct entry *child = entry->render ? NULL : layout_next(entry, NULL);
 
     for (size_t i = 0; i < ARRAY_SIZE(runs); i++)
         if (entry->run == runs[i])
             return true;
-    return false;
+    for (size_t i = 0; i < ARRAY_SIZE(renders); i++)
+        if (entry->render == renders[i])
+            return true;
+    return child && child->naming == &heap_diffs;
 }
 
 bool entry_rows(const struct entry *entry)

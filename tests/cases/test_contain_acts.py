@@ -94,14 +94,14 @@ waits(42)
 
 def told(pid, act):
     """What the daemon reads itself of processes while act() runs, but for what an agent says of itself and which
-    threads are its own or held: lines of strace."""
+    threads are its own or held, and where whoever asks reads a source: lines of strace."""
     if not shutil.which("strace"):
         pytest.skip("strace is not installed")
     said = traced(pid, act)
     # of what is unfinished the other half is what was read; and what failed has read nothing
     of_agent = re.compile(r'"PROBFS|iov_len=64}|process_vm_readv.* <unfinished|process_vm_readv.* = -1 ')
     opens = re.compile(r'open(?:at)?\([^"]*"(?:/proc/\d+/)?(?:maps|mem|environ|exe|root|map_files/[^"]*)"')
-    return [line for line in said if opens.match(line)
+    return [line for line in said if opens.match(line) and "O_PATH" not in line
             or re.match(r"(?:<\.\.\. )?(?:process_vm_readv|pidfd_getfd|ptrace|readlink)", line)
             and not of_agent.search(line)]
 
@@ -137,6 +137,78 @@ def test_daemon_is_told_for_ctl(contained, debian, nobody):
         assert "Agent: none" in ctl.read_text()
 
     assert not told(contained.pid, act)
+
+
+def test_daemon_is_told_for_frames_and_heap(contained, debian, nobody):
+    """What a frame's value is, where its source is, and what fills the heap, is read with the process's own rights."""
+    victim = debian.run_source(LOOPS, user=nobody)
+    directory = contained.path / str(victim.pid)
+    frame = directory / "threads" / str(victim.pid) / "frames" / "0"
+    assert error_of(contained, victim.pid) is None
+    assert sql.reply(directory / "ctl", "attach\n") and os.listdir(directory / "sources")
+
+    def act():
+        assert sql.reply(frame / "value", "answer\n") == "answer = 42\n"
+        assert "answer = 42\n" in sql.reply(frame / "value", "\n")
+        assert "no_such" in sql.refused(frame / "value", "no_such.name\n")[1]
+        assert "at most 1023 bytes" in sql.refused(frame / "value", "a" * 20000 + "\n")[1]
+        assert "  ->          time.sleep(0.001)\n" in (frame / "source").read_text()
+        (name,) = [name for name in os.listdir(directory / "sources") if name.endswith("!source.py")]
+        assert (directory / "sources" / name).read_text() == LOOPS
+        assert "HeapMarks: a\n" in sql.reply(directory / "ctl", "heap mark a\n")
+        assert os.listdir(directory / "heap" / "diff") == ["a..now"]
+        said = (directory / "heap" / "diff" / "a..now").read_text()
+        assert re.match(r"# within \d+\.\d s, since .*\n", said) and not re.search(r"^[+-]\d{4}", said, re.M), said
+        assert "HeapMarks: a b\n" in sql.reply(directory / "ctl", "heap mark b\n")
+        assert "# within" in (directory / "heap" / "diff" / "a..b").read_text()
+        sql.reply(directory / "ctl", "heap drop a\n")
+        assert os.listdir(directory / "heap" / "diff") == ["b..now"]
+
+    assert not told(contained.pid, act)
+
+
+SOURCE = b"3 3 0 1 1 0\nf\n%s\n%s\n"
+
+
+@pytest.mark.parametrize("file, said, read", [
+    ("value", reply(text=b"a = \x1b[2J\n"), "a = ?[2J\n"),
+    ("source", reply(text=SOURCE % (b"x\x1b", b"<x>".hex().encode())), "f (x?:3)\n(no source: x? is no file)\n"),
+    ("source", reply(text=SOURCE % (b"x", b"x" * 8192)), errno.EIO),
+    ("source", reply(text=SOURCE % (b"x", b"41" * 8192)), errno.EIO),
+    ("source", reply(text=SOURCE % (b"x", b"4100")), errno.EIO),
+    ("source", reply(text=b"3 3 0 1 1 0\nf"), errno.EIO),
+    ("source", reply(text=b"x"), errno.EIO),
+    ("source", reply(), errno.EIO),
+    ("growth", reply(text=b"1 0\n18446744073709551615 18446744073709551615 x\n"), errno.EIO),
+    ("growth", reply(text=b"1 0\n1 1\n"), errno.EIO),
+    ("growth", reply(), errno.EIO),
+    ("growth", reply(text=b"1 0\n" + b"1099511627776 1099511627776 x\n" * 1000), "+109951"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_lies_to_files(contained, debian, nobody, file, said, read):
+    with Sleeper(debian, nobody) as theirs:
+        directory = contained.path / str(theirs.pid)
+        frame = directory / "threads" / str(theirs.pid) / "frames" / "0"
+        assert error_of(contained, theirs.pid) is None
+        if file == "growth":
+            sql.reply(directory / "ctl", "heap mark a\n")
+        place, value = os.open(frame, os.O_PATH), os.open(frame / "value", os.O_RDWR)
+        with Puppet(owners(contained)[pwd.getpwnam(nobody).pw_uid]) as puppet:
+            for fd in connections(puppet.pid):
+                assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+            try:
+                if file == "value":
+                    os.write(value, b"a\n")
+                    assert os.read(value, 4096).decode() == read
+                elif file == "source":
+                    with open(os.open("source", os.O_RDONLY, dir_fd=place)) as opened:
+                        assert opened.read() == read
+                else:
+                    assert read in (directory / "heap" / "diff" / "a..now").read_text()
+            except OSError as error:
+                assert error.errno == read
+        os.close(place)
+        os.close(value)
+        assert 0 not in owners(contained)
 
 
 @pytest.mark.parametrize("said, shown", [

@@ -5,6 +5,8 @@
 #include "fs/owner/rows.h"
 #include "fs/owner/sql_message.h"
 #include "fs/sql/heap.h"
+#include "fs/tree/heap.h"
+#include "fs/tree/source.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -50,6 +52,26 @@ static void check_examined(const struct owner_answer *answer)
         abort();
     check_word(examined.membership.job, sizeof examined.membership.job);
     check_word(examined.membership.role, sizeof examined.membership.role);
+}
+
+/* What files are told of a process. */
+static void check_said(const struct text *text)
+{
+    _cleanup_(census_deinit) struct census census = {0};
+    uint64_t bytes = 0;
+    char path[64];
+
+    if (!text->size)
+        return;
+    if (source_path_read(text->data, path, sizeof path) == 0 && strlen(path) >= sizeof path)
+        abort();
+    if (heap_census_read(text->data, &census) < 0)
+        return;
+    for (size_t i = 0; i < census.n; i++) {
+        bytes += census.types[i].bytes;
+        if (!*census.types[i].name || bytes > INT64_MAX)
+            abort();
+    }
 }
 
 static void check_bound(const struct bound *bound)
@@ -158,8 +180,8 @@ static void check_statement(const uint8_t *data, size_t size)
  * of a statement's process. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const enum owner_op ops[] = {OWNER_RENDER, OWNER_LIST, OWNER_EXAMINE,
-                                        OWNER_STACKS, OWNER_FIND, OWNER_TELL};
+    static const enum owner_op ops[] = {OWNER_RENDER, OWNER_LIST, OWNER_EXAMINE, OWNER_STACKS,
+                                        OWNER_FIND,   OWNER_TELL, OWNER_SAY};
     struct owner_call call = {.op = OWNER_RENDER};
     struct owner_receipt receipt = {.call = &call};
     struct owner_answer answer = {0};
@@ -186,6 +208,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_examined(&answer);
     else
         check_text(&answer.text, call.op == OWNER_STACKS && call.value == STACKS_BLOCKS);
+    if (call.op == OWNER_SAY)
+        check_said(&answer.text);
     check_text(&answer.why, false);
     for (size_t i = 0; i < answer.nnames; i++)
         check_name(&call, &answer.names[i]);
