@@ -287,11 +287,13 @@ int owner_serve(const struct server *server, struct process *process, struct cre
 /* What a file is told of its process; NULL: nothing. */
 static file_say *say_of(const struct entry *entry)
 {
-    return entry->run == frame_value_run       ? frame_value_say
-           : entry->render == source_render    ? source_say
-           : entry->render == sources_render   ? sources_say
-           : entry->render == heap_diff_render ? heap_diff_say
-                                               : NULL;
+    return entry->run == frame_value_run                                    ? frame_value_say
+           : entry->render == source_render                                 ? source_say
+           : entry->render == sources_render                                ? sources_say
+           : entry->render == heap_diff_render                              ? heap_diff_say
+           : entry->render == top_render || entry->render == all_top_render ? top_say
+           : entry->render == collectives_render                            ? collectives_say
+                                                                            : NULL;
 }
 
 int owner_say(const struct server *server, struct process *process, const struct owner_call *call,
@@ -303,6 +305,7 @@ int owner_say(const struct server *server, struct process *process, const struct
 
     int r = say ? context_init(&context, server, process, call) : -EOPNOTSUPP;
     context.interrupt = interrupt;
+    context_refresh(&context);
     if (r == 0)
         r = say(&context, line, size, &answer->text);
     if (r == 0)

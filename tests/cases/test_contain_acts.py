@@ -167,10 +167,44 @@ def test_daemon_is_told_for_frames_and_heap(contained, debian, nobody):
     assert not told(contained.pid, act)
 
 
+def test_daemon_is_told_of_all(contained, debian, nobody):
+    """What runs, where ranks stand, and which lines have allocated what lives, is read with the processes' own rights."""
+    victim = debian.run_source("print('ready', flush=True)\ndef spins():\n    while True: pass\nspins()\n", user=nobody)
+    directory = contained.path / str(victim.pid)
+    assert str(victim.pid) in os.listdir(contained.path)
+    assert sql.reply(directory / "ctl", "heap sites on 1K\n") == "HeapSites: on\n"
+
+    def act():
+        assert "spins" in (directory / "top").read_text()
+        assert "spins" in contained.read("all", "top")
+        assert "no process here has a group" in contained.read("all", "collectives")
+        assert re.match(r"# on, for \d+\.\d s, one in 1024 bytes sampled", (directory / "heap" / "sites").read_text())
+
+    assert not told(contained.pid, act)
+    stacks = "import os, sys\nprint('ready', flush=True)\ndef f():\n    os.abort()\nsys.stdin.readline()\nf()\n"
+    with contextlib.closing(debian.run_source(stacks, name="aborts.py", user=nobody)) as ends:
+        assert str(ends.pid) in os.listdir(contained.path)
+        assert sql.reply(contained.path / str(ends.pid) / "ctl", "on-crash record\n") == "OnCrash: record\n"
+
+        def end():
+            ends.stdin.write(b"\n")
+            ends.stdin.flush()
+            assert ends.process.wait(patience(30)) == -signal.SIGABRT
+            left = contained.path / "exited" / str(ends.pid) / "crash" / "backtrace"
+            eventually(left.exists, what="what is left")
+            assert "aborts.py:4" in left.read_text()
+
+        assert not told(contained.pid, end)
+
+
 SOURCE = b"3 3 0 1 1 0\nf\n%s\n%s\n"
 
 
 @pytest.mark.parametrize("file, said, read", [
+    ("top", reply(text=b"f\x1bf\nx\n.\n"), "?f"),
+    ("top", reply(text=b"fx"), ""),
+    ("top", reply(text=b"fx\n"), errno.EIO),
+    ("top", reply(text=b"x\n.\n"), errno.EIO),
     ("value", reply(text=b"a = \x1b[2J\n"), "a = ?[2J\n"),
     ("source", reply(text=SOURCE % (b"x\x1b", b"<x>".hex().encode())), "f (x?:3)\n(no source: x? is no file)\n"),
     ("source", reply(text=SOURCE % (b"x", b"x" * 8192)), errno.EIO),
@@ -202,6 +236,8 @@ def test_lies_to_files(contained, debian, nobody, file, said, read):
                 elif file == "source":
                     with open(os.open("source", os.O_RDONLY, dir_fd=place)) as opened:
                         assert opened.read() == read
+                elif file == "top":
+                    assert read in (directory / "top").read_text()
                 else:
                     assert read in (directory / "heap" / "diff" / "a..now").read_text()
             except OSError as error:
