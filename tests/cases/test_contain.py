@@ -287,7 +287,8 @@ def traced(pid, act):
     """What a process does itself while act() runs, and no child that executes something: lines of strace."""
     with tempfile.TemporaryDirectory() as directory:
         log = pathlib.Path(directory) / "log"
-        strace = subprocess.Popen(["strace", "-f", "-o", log, "-p", str(pid), "-e",
+        # what is executed goes on by itself: who stands still at each call is taken for one that was stopped
+        strace = subprocess.Popen(["strace", "-f", "-b", "execve", "-o", log, "-p", str(pid), "-e",
                                    "trace=process_vm_readv,pidfd_getfd,ptrace,open,openat,readlink,readlinkat,"
                                    "clone,clone3"],
                                   stderr=subprocess.PIPE, text=True)
