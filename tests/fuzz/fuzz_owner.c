@@ -4,6 +4,7 @@
 #include "fs/owner/message.h"
 #include "fs/owner/rows.h"
 #include "fs/owner/sql_message.h"
+#include "fs/process/collectives.h"
 #include "fs/sql/heap.h"
 #include "fs/tree/heap.h"
 #include "fs/tree/source.h"
@@ -72,6 +73,39 @@ static void check_said(const struct text *text)
         if (!*census.types[i].name || bytes > INT64_MAX)
             abort();
     }
+}
+
+static void check_shown(const char *text, size_t cap)
+{
+    if (strnlen(text, cap) == cap || strpbrk(text, "\x1b\r\x7f\x01"))
+        abort();
+}
+
+/* What a process says of where it stands, in all its bytes. */
+static void check_collectives(const char *message, size_t size)
+{
+    struct collectives *its = malloc(sizeof *its);
+
+    if (!its)
+        abort();
+    for (size_t at = 0; size && at < sizeof *its; at++)
+        ((char *)its)[at] = message[at % size];
+    if (size) {
+        its->n %= COLLECTIVES_MAX + 2; /* else hardly any would do */
+        its->groups.n %= TORCH_GROUPS_MAX + 2;
+    }
+    if (size && collectives_make_sane(its)) {
+        if (its->n > COLLECTIVES_MAX || its->groups.n > TORCH_GROUPS_MAX)
+            abort();
+        for (size_t i = 0; i < its->n; i++) {
+            check_shown(its->items[i].op, sizeof its->items[i].op);
+            check_shown(its->items[i].file, sizeof its->items[i].file);
+            check_shown(its->items[i].variables, sizeof its->items[i].variables);
+        }
+        for (size_t i = 0; i < its->groups.n; i++)
+            check_shown(its->groups.items[i].name, sizeof its->groups.items[i].name);
+    }
+    free(its);
 }
 
 static void check_bound(const struct bound *bound)
@@ -173,6 +207,7 @@ static void check_statement(const uint8_t *data, size_t size)
     check_values(message, size);
     check_rows(message, size);
     check_done(message, size);
+    check_collectives(message, size);
     free(message);
 }
 
@@ -206,7 +241,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort(); /* it waits for more, or nothing comes of it */
     if (call.op == OWNER_EXAMINE)
         check_examined(&answer);
-    else
+    else if (call.op != OWNER_SAY || layout[call.entry].render != collectives_render)
         check_text(&answer.text, call.op == OWNER_STACKS && call.value == STACKS_BLOCKS);
     if (call.op == OWNER_SAY)
         check_said(&answer.text);
