@@ -91,6 +91,9 @@ static void answer(struct connection *connection, const struct owner_request *re
     else if (request->call.op == OWNER_ROWS)
         rows_question_answer(&server, process, request, (const char *)(request + 1),
                              &connection->unwanted, out);
+    else if (request->call.op == OWNER_SAY)
+        owner_say(&server, process, &request->call, (const char *)(request + 1), request->more,
+                  &connection->unwanted, out);
     else
         owner_serve(&server, process, request->reads ? &who : NULL, &request->call,
                     &connection->unwanted, out);

@@ -688,7 +688,7 @@ static uint64_t deadline_of(const struct owner_call *call)
 
     if (call->op == OWNER_ROWS)
         return OWNER_LARGE_NS;
-    if (call->op != OWNER_RENDER)
+    if (call->op != OWNER_RENDER && call->op != OWNER_SAY)
         return OWNER_NAMES_NS;
     return !strncmp(entry->path, "<pid>/heap/", 11) || entry->render == table_render
                ? OWNER_LARGE_NS
@@ -1252,10 +1252,49 @@ static int tell(void *arg, struct process *process, const struct asked_for *aske
         r = read_told(&answer, out);
     if (r == -ESRCH && !answer.why.size)
         text_puts(&answer.why, "the process or the thread has ended");
-    if (r < 0 || asked->what == ASKED_WAIT)
-        text_add(why, answer.why.data, answer.why.size);
+    text_add(why, answer.why.data, answer.why.size);
     owner_answer_deinit(&answer);
     return r;
+}
+
+static uint32_t entry_of(const char *path)
+{
+    uint32_t entry = 0;
+
+    while (entry + 1 < layout_size && strcmp(layout[entry].path, path) != 0)
+        entry++;
+    return entry;
+}
+
+static int say(void *arg, struct process *process, const struct asked_line *asked,
+               const struct interrupt *interrupt, struct text *why, struct text *out)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
+
+    if (!request)
+        return -ENOMEM;
+    if (asked->size > OWNER_MORE_MAX)
+        return -E2BIG;
+    *request = (struct owner_request){.call = {.op = OWNER_SAY,
+                                               .entry = entry_of(asked->file),
+                                               .pid = process->pid,
+                                               .start_time = process->start_time,
+                                               .tid = asked->tid,
+                                               .depth = asked->depth,
+                                               .membership = process_membership(process),
+                                               .is_worker = process_is_worker(process)},
+                                      .more = (uint32_t)asked->size};
+    snprintf(request->call.word, sizeof request->call.word, "%s", asked->word);
+    memcpy(request + 1, asked->line, asked->size);
+    int r = ask_request(arg, request, NULL, interrupt, &answer);
+    text_add(why, answer.why.data, answer.why.size);
+    if (r == 0)
+        text_add(out, answer.text.data, answer.text.size);
+    if (r == -ESRCH && !why->size)
+        text_puts(why, "the process or the thread has ended");
+    owner_answer_deinit(&answer);
+    return r == 0 ? out->error : r;
 }
 
 const struct statement_runner *owners_statements(struct owners *owners)
@@ -1274,6 +1313,7 @@ const struct examiner *owners_examiner(struct owners *owners)
                                          .rows = rows,
                                          .tell = tell,
                                          .rings = rings,
+                                         .say = say,
                                          .attacher = &owners->attacher};
     return &owners->examiner;
 }

@@ -21,6 +21,7 @@ enum owner_op {
     OWNER_STACKS,     /* its stacks, in a form of format/stacks.h */
     OWNER_ROWS,       /* rows of its tables (rows.h) */
     OWNER_RINGS,      /* what came in its rings (recording/ring_copy.h), of no process */
+    OWNER_SAY,        /* what the file has to know of it: a line follows (file_say) */
     OWNER_TELL,       /* what has to be known of it: two numbers as the text (examiner.h) */
 };
 
@@ -89,7 +90,7 @@ struct server {
     const struct statement_runner *statements; /* who runs them; NULL: this process */
     /* a process that wasn't read so far isn't read here: contexts have no target then ... */
     bool keeps;
-    bool acts; /* ... but one of which nothing is read */
+    bool asks; /* ... but one of which nothing is read */
 };
 
 /* The context of a place for the layout's functions. process: the one meant, NULL outside. call
@@ -110,3 +111,7 @@ int owner_add_kept(const struct server *server, struct process *process,
 int owner_serve(const struct server *server, struct process *process, struct credentials *who,
                 const struct owner_call *call, const struct interrupt *interrupt,
                 struct owner_answer *answer);
+/* As owner_serve(), of OWNER_SAY. */
+int owner_say(const struct server *server, struct process *process, const struct owner_call *call,
+              const char *line, size_t size, const struct interrupt *interrupt,
+              struct owner_answer *answer);

@@ -287,7 +287,8 @@ def traced(pid, act):
     """What a process does itself while act() runs, and no child that executes something: lines of strace."""
     with tempfile.TemporaryDirectory() as directory:
         log = pathlib.Path(directory) / "log"
-        strace = subprocess.Popen(["strace", "-f", "-o", log, "-p", str(pid), "-e",
+        # what is executed goes on by itself: who stands still at each call is taken for one that was stopped
+        strace = subprocess.Popen(["strace", "-f", "-b", "execve", "-o", log, "-p", str(pid), "-e",
                                    "trace=process_vm_readv,pidfd_getfd,ptrace,open,openat,readlink,readlinkat,"
                                    "clone,clone3"],
                                   stderr=subprocess.PIPE, text=True)
@@ -355,9 +356,9 @@ def connections(pid):
             if int(fd) > 4 and os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:")]
 
 
-def reply(error=0, text=b"", size=None):
+def reply(error=0, text=b"", size=None, why=b""):
     """As owner/message.h has it."""
-    return struct.pack("=iiIIIxxxxQ", error, 0, 0, 0, 0, len(text) if size is None else size) + text
+    return struct.pack("=iiIIIxxxxQ", error, 0, len(why), 0, 0, len(text) if size is None else size) + why + text
 
 
 @pytest.mark.parametrize("said, read, words", [
