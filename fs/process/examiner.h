@@ -34,7 +34,7 @@ struct asked_for {
 struct attacher;
 struct looker;
 struct process;
-struct ring_ask;
+struct ring_copy;
 struct stop;
 struct wanted;
 
@@ -57,8 +57,8 @@ struct examiner {
      * snapshot_find_thread() (tree/from_snapshot.h), and why says more. */
     int (*tell)(void *arg, struct process *process, const struct asked_for *asked, uint64_t out[2],
                 struct text *why);
-    /* What came in the rings that it has recorded, living or ended: as recording_write_copies(). */
-    int (*rings)(void *arg, struct process *process, const struct ring_ask *asks, size_t n,
+    /* What came in the rings that it has recorded, living or ended: as recording_copy(). */
+    int (*rings)(void *arg, struct process *process, struct ring_copy *copies, size_t n,
                  struct text *answer);
     const struct attacher *attacher; /* who puts agents into them */
 };
