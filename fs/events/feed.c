@@ -224,44 +224,41 @@ static void adopt(struct feed *feed, struct followed *followed, const struct rin
     followed->begin = (struct ring_mark){0};
 }
 
-/* One ring; its lines go among those from `from` on. -EPROTO. */
-static int follow_one(struct feed *feed, size_t i, const struct ring_copy *copy, uint64_t from)
+/* One ring; its lines go among those from `from` on. */
+static void follow_one(struct feed *feed, size_t i, const struct ring_copy *copy, uint64_t from)
 {
     struct followed *followed = &feed->followed[i];
     struct ring_follower follower = {followings[i].row, on_lost, feed};
     uint64_t second = feed->next;
 
     if (!copy->told.is_there || copy->told.since != followed->since)
-        return 0;
+        return;
     feed->ts = 0;
     feed->by_time = followed->by_time;
     if (feed->by_time)
         follower.lost = ignore_lost;
-    int r = ring_copy_pass(copy, &recorded_layouts[followings[i].table], &followed->at, &follower);
+    int r = ring_copy_pass(copy, &followed->at, &follower);
     if (r == 1)
         followed->at.row--; /* that comes again */
     followed->by_time = followed->by_time && copy->told.more;
     if (from >= feed->first && second > from && feed->next > second)
         merge(feed, from, second);
-    return r < 0 ? r : 0;
 }
 
 /* What the rings had, in the order of its times. */
-static int follow_all(struct feed *feed, const struct ring_copy *copies)
+static void follow_all(struct feed *feed, const struct ring_copy *copies)
 {
     uint64_t from = feed->next, before = feed->events;
-    int r = 0;
 
     feed->newest = 0;
-    for (size_t i = 0; i < FEED_RINGS && r == 0; i++)
-        r = follow_one(feed, i, &copies[i], from);
+    for (size_t i = 0; i < FEED_RINGS; i++)
+        follow_one(feed, i, &copies[i], from);
     feed->until = feed->newest;
-    if (r == 0 && feed->until > 0)
-        r = follow_one(feed, 0, &copies[FEED_RINGS], from);
+    if (feed->until > 0)
+        follow_one(feed, 0, &copies[FEED_RINGS], from);
     feed->until = 0;
     if (from >= feed->first) /* else some were lost, and nothing was moved */
         count_anew(feed, from, before);
-    return r;
 }
 
 static void note_agent(struct feed *feed, bool attached)
@@ -386,8 +383,8 @@ static bool take_copies(struct feed *feed, struct feed_look *look)
 
     if (!look->asks || look->error < 0)
         return false;
-    look->error = follow_all(feed, look->copies);
-    for (size_t i = 0; look->error == 0 && i < FEED_RINGS; i++) {
+    follow_all(feed, look->copies);
+    for (size_t i = 0; i < FEED_RINGS; i++) {
         const struct ring_copy *copy = &look->copies[i];
         if (!copy->told.more && !is_another(copy))
             feed->followed[i].seen = look->marks[i];

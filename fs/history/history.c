@@ -275,14 +275,11 @@ static int append_ring(struct history *history, struct item *item, enum history_
     struct history_followed *followed = &item->now.rings[table];
     struct appending appending = {history, item, table, 0};
     const struct ring_follower follower = {append_row, count_lost, &appending};
-    const struct ring_layout *layout = &recorded_layouts[recorded[table].table];
     struct ring_position before = followed->at;
 
     if (!copy->told.is_there || copy->told.since != followed->since)
         return 0;
-    int r = ring_copy_pass(copy, layout, &followed->at, &follower);
-    if (r == -EPROTO)
-        r = 0; /* who decodes it lies: what came before is there */
+    int r = ring_copy_pass(copy, &followed->at, &follower);
     if (r == 0 && appending.lost) {
         _cleanup_(text_deinit) struct text line = TEXT_INIT;
         event_text_lost(item->process->pid, appending.lost, &line);

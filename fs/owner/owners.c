@@ -1046,36 +1046,62 @@ static int user_of(struct process *process, uid_t *out)
     return r;
 }
 
+/* What decodes for a user gave an answer that is none: it is ended, as what it says next may be the
+ * answer to this. */
+static void distrust(struct owners *owners, uid_t user)
+{
+    const struct owner_class class = {.nobody = true, .user = user};
+
+    _guard_mutex_(&owners->lock);
+    struct owner *owner = owner_of(owners, &class);
+    if (owner)
+        note_end(owners, owner, owner->generation, false);
+}
+
+/* Asks about the rings of a process of that user. */
+static int ask_for_rings(struct owners *owners, uid_t user, const struct owner_request *request,
+                         struct owner_answer *answer)
+{
+    struct may_hang *work = calloc(1, sizeof *work);
+
+    if (!work)
+        return -ENOMEM;
+    *work = (struct may_hang){.free = free_work}; /* of no process: memory is all it looks at */
+    may_hang_init(work);
+    int r = ask_nobody(owners, user, request, work, NULL, answer);
+    may_hang_unref(work);
+    return r;
+}
+
 /* Living or ended: nothing of the process is read, so it takes none of its rights. */
-static int rings(void *arg, struct process *process, const struct ring_ask *asks, size_t n,
+static int rings(void *arg, struct process *process, struct ring_copy *copies, size_t n,
                  struct text *answer)
 {
     struct owner_answer told = {.text = TEXT_INIT, .why = TEXT_INIT};
     _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
-    struct may_hang *work = calloc(1, sizeof *work);
     uid_t user = 0;
 
-    int r = request && work ? user_of(process, &user) : -ENOMEM;
-    if (r < 0) {
-        free(work);
+    int r = request ? user_of(process, &user) : -ENOMEM;
+    if (r < 0)
         return r;
-    }
-    *work = (struct may_hang){.free = free_work}; /* of no process: memory is all it looks at */
-    may_hang_init(work);
     *request = (struct owner_request){.call = {.op = OWNER_RINGS, .value = (uint32_t)n},
-                                      .more = (uint32_t)(n * sizeof *asks)};
-    memcpy(request + 1, asks, n * sizeof *asks);
-    for (size_t i = 0; i < n; i++)
-        add_ring(process_recording(process), (enum recorded)asks[i].table, request);
-    r = ask_nobody(arg, user, request, work, NULL, &told);
+                                      .more = (uint32_t)(n * sizeof copies->ask)};
+    struct ring_ask *asks = (struct ring_ask *)(request + 1);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&asks[i], &copies[i].ask, sizeof *asks);
+        add_ring(process_recording(process), (enum recorded)copies[i].ask.table, request);
+    }
+    r = ask_for_rings(arg, user, request, &told);
     owner_request_close(request);
-    may_hang_unref(work);
     if (r == 0) {
         *answer = told.text;
         told.text = TEXT_INIT;
+        r = ring_copies_read(copies, n, answer);
     }
     owner_answer_deinit(&told);
-    return r;
+    if (r == -EPROTO)
+        distrust(arg, user);
+    return r == -EPROTO ? -EIO : r;
 }
 
 /* ---- putting agents in ---- */

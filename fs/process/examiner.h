@@ -54,7 +54,7 @@ struct attacher;
 struct interrupt;
 struct looker;
 struct process;
-struct ring_ask;
+struct ring_copy;
 struct stop;
 struct wanted;
 
@@ -80,8 +80,8 @@ struct examiner {
     /* What a file asks for: adds text to out. -errno, and why says more. */
     int (*say)(void *arg, struct process *process, const struct asked_line *asked,
                const struct interrupt *interrupt, struct text *why, struct text *out);
-    /* What came in the rings that it has recorded, living or ended: as recording_write_copies(). */
-    int (*rings)(void *arg, struct process *process, const struct ring_ask *asks, size_t n,
+    /* What came in the rings that it has recorded, living or ended: as recording_copy(). */
+    int (*rings)(void *arg, struct process *process, struct ring_copy *copies, size_t n,
                  struct text *answer);
     const struct attacher *attacher; /* who puts agents into them */
 };

@@ -366,11 +366,11 @@ int process_new(pid_t pid, struct process **out)
     return 0;
 }
 
-static int copy_rings(void *of, const struct ring_ask *asks, size_t n, struct text *answer)
+static int copy_rings(void *of, struct ring_copy *copies, size_t n, struct text *answer)
 {
     struct process *process = of;
 
-    return process->examiner->rings(process->examiner->arg, process, asks, n, answer);
+    return process->examiner->rings(process->examiner->arg, process, copies, n, answer);
 }
 
 int process_new_examined(pid_t pid, const struct examiner *examiner,

@@ -380,9 +380,12 @@ int recording_copy(struct recording *recording, struct ring_copy *copies, size_t
     struct ring_ask asks[RING_COPIES_MAX];
 
     for (size_t i = 0; i < n; i++)
+        copies[i].ask.serial = monotonic_ns();
+    if (decoder->copy)
+        return decoder->copy(decoder->of, copies, n, answer);
+    for (size_t i = 0; i < n; i++)
         asks[i] = copies[i].ask;
-    int r = decoder->copy ? decoder->copy(decoder->of, asks, n, answer)
-                          : recording_write_copies(recording, asks, n, answer);
+    int r = recording_write_copies(recording, asks, n, answer);
     return r < 0 ? r : ring_copies_read(copies, n, answer);
 }
 
@@ -421,7 +424,7 @@ int recording_pass(struct recording *recording, enum recorded table, uint64_t mo
         at.dropped = UINT64_MAX; /* these were never among the others: the counts say so */
         r = recording_copy(recording, &copy, 1, &answer);
         if (r == 0 && copy.told.since == copy.ask.since)
-            r = ring_copy_pass(&copy, &recorded_layouts[table], &at, follower);
+            r = ring_copy_pass(&copy, &at, follower);
     }
     return r;
 }

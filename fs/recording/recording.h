@@ -33,10 +33,10 @@ void recording_expect(struct recording *recording, bool at_once);
 void recording_tell_agent(struct recording *recording, const struct found_agent *agent);
 /* Whether that is wanted again. */
 bool recording_wants_agent(struct recording *recording);
-/* Rings are decoded by others, from now on: it answers as ring_copies_write() does of what is
- * passed to it, or with -errno. of: passed on, and must outlive the recording. */
+/* Rings are decoded by others, from now on, who answer as recording_copy(). of: passed on, and must
+ * outlive the recording. */
 struct ring_decoder {
-    int (*copy)(void *of, const struct ring_ask *asks, size_t n, struct text *answer);
+    int (*copy)(void *of, struct ring_copy *copies, size_t n, struct text *answer);
     void *of;
 };
 void recording_decode_by(struct recording *recording, const struct ring_decoder *decoder);
@@ -44,8 +44,7 @@ void recording_decode_by(struct recording *recording, const struct ring_decoder 
 void recording_clear(struct recording *recording);
 
 /* Copies what is asked of n of its rings, at most RING_COPIES_MAX; answer has the rows then, and is
- * the caller's to deinit. -ENOMEM; where others decode, what keeps them from it, and -EPROTO: they
- * say what no ring has. */
+ * the caller's to deinit. -ENOMEM; where others decode, what keeps them from it. */
 int recording_copy(struct recording *recording, struct ring_copy *copies, size_t n,
                    struct text *answer);
 /* Who decodes answers by that. Errors as ring_copy_write(). */

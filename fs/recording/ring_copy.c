@@ -1,5 +1,7 @@
 #include "fs/recording/ring_copy.h"
 
+#include "schema/rows.h"
+
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -60,6 +62,7 @@ int ring_copy_write(struct ring_reader *ring, const struct ring_ask *ask,
     int r = 0;
 
     memset(&told, 0, sizeof told);
+    told.serial = ask->serial;
     told.begin = at;
     text_add(out, (const char *)&told, sizeof told);
     if (out->error || out->cut)
@@ -96,8 +99,37 @@ static bool is_sane(const struct ring_told *told)
 /* Of a ring that was followed what came is told from where it was asked on. */
 static bool is_answer(const struct ring_ask *ask, const struct ring_told *told)
 {
-    return !told->is_there || told->since != ask->since || ask->goes_on ||
-           told->begin.row == ask->at.row;
+    return told->serial == ask->serial && (!told->is_there || told->since != ask->since ||
+                                           ask->goes_on || told->begin.row == ask->at.row);
+}
+
+/* The row behind a count of lost ones. *size: of both; 0: it is none. */
+static const struct ring_row *row_at(const char *p, uint64_t left, const struct ring_layout *layout,
+                                     uint64_t *lost, size_t *size)
+{
+    const struct ring_row *row = (const struct ring_row *)(p + sizeof *lost);
+
+    *size = 0;
+    if (left < sizeof *lost || left > UINT32_MAX ||
+        !ring_row_fits(layout, row, (uint32_t)(left - sizeof *lost)))
+        return NULL;
+    memcpy(lost, p, sizeof *lost);
+    *size = is_count(*lost) ? sizeof *lost + row->size : 0;
+    return row;
+}
+
+static bool has_rows(const struct ring_copy *copy)
+{
+    const struct ring_layout *layout = &recorded_layouts[copy->ask.table];
+    uint64_t left = copy->told.bytes, lost;
+    const char *p = copy->rows;
+
+    for (size_t size; left; p += size, left -= size) {
+        row_at(p, left, layout, &lost, &size);
+        if (!size)
+            return false;
+    }
+    return true;
 }
 
 int ring_copies_read(struct ring_copy *copies, size_t n, const struct text *answer)
@@ -112,9 +144,10 @@ int ring_copies_read(struct ring_copy *copies, size_t n, const struct text *answ
         memcpy(&copy->told, p, sizeof copy->told);
         p += sizeof copy->told;
         left -= sizeof copy->told;
-        if (!is_sane(&copy->told) || !is_answer(&copy->ask, &copy->told) || copy->told.bytes > left)
-            return -EPROTO;
         copy->rows = p;
+        if (!is_sane(&copy->told) || !is_answer(&copy->ask, &copy->told) ||
+            copy->told.bytes > left || !has_rows(copy))
+            return -EPROTO;
         p += copy->told.bytes;
         left -= copy->told.bytes;
     }
@@ -127,28 +160,21 @@ static void note_lost(const struct ring_follower *follower, uint64_t count)
         follower->lost(follower->arg, count);
 }
 
-int ring_copy_pass(const struct ring_copy *copy, const struct ring_layout *layout,
-                   struct ring_position *at, const struct ring_follower *follower)
+int ring_copy_pass(const struct ring_copy *copy, struct ring_position *at,
+                   const struct ring_follower *follower)
 {
+    const struct ring_layout *layout = &recorded_layouts[copy->ask.table];
     const struct ring_told *told = &copy->told;
-    uint64_t left = told->bytes, lost;
+    uint64_t left = told->bytes, lost = 0;
     const char *p = copy->rows;
     int r = 0;
 
     at->row = told->begin.row;
-    while (left && r == 0) {
-        const struct ring_row *row = (const struct ring_row *)(p + sizeof lost);
-        if (left < sizeof lost || left - sizeof lost > UINT32_MAX ||
-            !ring_row_fits(layout, row, (uint32_t)(left - sizeof lost)))
-            return -EPROTO;
-        memcpy(&lost, p, sizeof lost);
-        if (!is_count(lost))
-            return -EPROTO;
+    for (size_t size; left && r == 0; p += size, left -= size) {
+        const struct ring_row *row = row_at(p, left, layout, &lost, &size);
         note_lost(follower, lost);
         r = follower->row(follower->arg, row);
         at->row = ring_count_add(at->row, ring_count_add(1, lost));
-        p += sizeof lost + row->size;
-        left -= sizeof lost + row->size;
     }
     if (told->dropped > at->dropped && is_count(told->dropped))
         note_lost(follower, told->dropped - at->dropped);

@@ -20,6 +20,7 @@ struct ring_mark {
 
 /* All bytes are defined. */
 struct ring_ask {
+    uint64_t serial;         /* of the question, which the answer has, too */
     uint32_t table;          /* enum recorded */
     uint32_t goes_on;        /* 1: behind what the one of that table before it has copied */
     double since;            /* of the ring that was followed (ring_reader_since()); 0: none yet */
@@ -29,6 +30,7 @@ struct ring_ask {
 };
 
 struct ring_told {
+    uint64_t serial;
     uint32_t is_there;
     uint32_t more; /* 1: not all was copied */
     double since;
@@ -51,10 +53,10 @@ struct ring_copy {
  * ended, and this one does. -ENOMEM. */
 int ring_copy_write(struct ring_reader *ring, const struct ring_ask *ask,
                     struct ring_position *behind, struct text *out);
-/* Reads n answers, which copies[i].rows point into. -EPROTO: nobody who decodes says that. */
+/* Reads n answers, which copies[i].rows point into, and checks all of them. -EPROTO: nobody who
+ * decodes says that. */
 int ring_copies_read(struct ring_copy *copies, size_t n, const struct text *answer);
 /* Passes its rows as ring_reader_follow() does, and moves *at, which is told.begin. Stops behind
- * the row for which the follower returns anything but 0, and returns that. -EPROTO: there is a row
- * that is none of this layout. */
-int ring_copy_pass(const struct ring_copy *copy, const struct ring_layout *layout,
-                   struct ring_position *at, const struct ring_follower *follower);
+ * the row for which the follower returns anything but 0, and returns that. */
+int ring_copy_pass(const struct ring_copy *copy, struct ring_position *at,
+                   const struct ring_follower *follower);

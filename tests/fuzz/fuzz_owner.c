@@ -220,7 +220,7 @@ static void check_rings(const char *message, size_t size)
         const struct ring_layout *layout = &recorded_layouts[copies[i].ask.table];
         const struct ring_follower follower = {check_row, check_lost, (void *)layout};
         struct ring_position at = {0};
-        (void)ring_copy_pass(&copies[i], layout, &at, &follower);
+        (void)ring_copy_pass(&copies[i], &at, &follower);
         if (at.row > RING_COUNT_MAX)
             abort();
     }

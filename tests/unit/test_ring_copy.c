@@ -52,7 +52,7 @@ static void copy(struct ring_reader *reader, struct ring_copy *one, struct ring_
     CHECK_INT(ring_copy_write(reader, &one->ask, &behind, &answer), 0);
     CHECK_INT(ring_copies_read(one, 1, &answer), 0);
     CHECK(one->told.is_there);
-    CHECK_INT(ring_copy_pass(one, gc, at, &follower), 0);
+    CHECK_INT(ring_copy_pass(one, at, &follower), 0);
     if (one->told.since == one->ask.since)
         CHECK_INT(behind.row, at->row);
 }
@@ -61,7 +61,7 @@ static void is_what_came(void)
 {
     struct ring *ring = make_ring(gc, RING_SIZE_MIN);
     struct ring_reader *reader = open_ring(ring, gc);
-    struct ring_copy one = {.ask = {.since = 1.5, .most = UINT64_MAX}};
+    struct ring_copy one = {.ask = {.table = RECORDED_GC, .since = 1.5, .most = UINT64_MAX}};
     struct ring_position at = {0};
     struct seen seen = {0};
 
@@ -90,7 +90,7 @@ static void many_come_in_pieces(void)
 {
     struct ring *ring = make_ring(gc, 4 * RING_COPY_BYTES);
     struct ring_reader *reader = open_ring(ring, gc);
-    struct ring_copy one = {.ask = {.since = 1.5, .most = UINT64_MAX}};
+    struct ring_copy one = {.ask = {.table = RECORDED_GC, .since = 1.5, .most = UINT64_MAX}};
     struct ring_position at = {0};
     struct seen seen = {0};
     unsigned pieces = 0;
@@ -110,8 +110,9 @@ static void goes_on_where_the_one_before_ended(void)
     struct ring *ring = make_ring(gc, RING_SIZE_MIN);
     struct ring_reader *reader = open_ring(ring, gc);
     _cleanup_(text_deinit) struct text answer = TEXT_INIT;
-    struct ring_copy both[2] = {{.ask = {.since = 1.5, .most = UINT64_MAX}},
-                                {.ask = {.since = 1.5, .most = UINT64_MAX, .goes_on = 1}}};
+    struct ring_copy both[2] = {
+        {.ask = {.table = RECORDED_GC, .since = 1.5, .most = UINT64_MAX}},
+        {.ask = {.table = RECORDED_GC, .since = 1.5, .most = UINT64_MAX, .goes_on = 1}}};
     struct ring_position behind, at = {0};
     struct seen seen = {0};
     const struct ring_follower follower = {on_row, on_lost, &seen};
@@ -123,7 +124,7 @@ static void goes_on_where_the_one_before_ended(void)
     CHECK_INT(ring_copy_write(reader, &both[1].ask, &behind, &answer), 0);
     CHECK_INT(ring_copies_read(both, 2, &answer), 0);
     for (int i = 0; i < 2; i++)
-        CHECK_INT(ring_copy_pass(&both[i], gc, &at, &follower), 0);
+        CHECK_INT(ring_copy_pass(&both[i], &at, &follower), 0);
     CHECK_INT(seen.rows, 8);
     CHECK_INT(at.row, 8);
     close_ring(ring, reader);
@@ -137,7 +138,7 @@ static void a_mark_is_where_the_writer_was(void)
     for (size_t i = 0; i < ARRAY_SIZE(before) * ARRAY_SIZE(after) * 2; i++) {
         struct ring *ring = make_ring(gc, RING_SIZE_MIN);
         struct ring_reader *reader = open_ring(ring, gc);
-        struct ring_copy one = {.ask = {.most = UINT64_MAX}};
+        struct ring_copy one = {.ask = {.table = RECORDED_GC, .most = UINT64_MAX}};
         struct ring_position at = {0};
         struct seen seen = {0};
         bool by_file = i % 2;
@@ -167,7 +168,7 @@ static void lies_are_bounded(void)
     struct ring *ring = make_ring(gc, RING_SIZE_MIN);
     struct ring_reader *reader = open_ring(ring, gc);
     _cleanup_(text_deinit) struct text answer = TEXT_INIT;
-    struct ring_copy one = {.ask = {.since = 1.5, .most = UINT64_MAX}};
+    struct ring_copy one = {.ask = {.table = RECORDED_GC, .since = 1.5, .most = UINT64_MAX}};
     struct ring_position behind;
     unsigned refused = 0;
 
@@ -179,8 +180,10 @@ static void lies_are_bounded(void)
         const struct ring_follower follower = {on_row, on_lost, &seen};
         struct ring_position at = {0};
         answer.data[i / 8] ^= (char)(1 << i % 8);
-        if (ring_copies_read(&one, 1, &answer) < 0 || ring_copy_pass(&one, gc, &at, &follower) < 0)
+        if (ring_copies_read(&one, 1, &answer) < 0)
             refused++;
+        else
+            CHECK_INT(ring_copy_pass(&one, &at, &follower), 0);
         CHECK(at.row <= RING_COUNT_MAX && seen.rows <= 20);
         answer.data[i / 8] ^= (char)(1 << i % 8);
     }
