@@ -55,14 +55,16 @@ struct running {
     const struct input *input;
     struct stop stop;
     uint64_t until;               /* no message is waited for any longer */
-    bool begun;                   /* it has seen some of the text */
+    bool begun;                   /* it has work */
     struct heap *claimed, *given; /* what the process takes, and the rows on their way to it */
+    size_t share;                 /* bytes that were claimed for it before it asks */
     struct wanted *wanted;        /* these rows; n of them */
     size_t n;
     struct rows_stream stream;
     void *file; /* what is asked beside; NULL: it isn't open */
     struct reading readings[ATTACHED_CURSORS];
     char message[SQL_PIECE + 1];
+    size_t at, size; /* what of that is still to be taken, while a text comes */
 };
 
 /* ---- processes ---- */
@@ -317,12 +319,14 @@ static int answer(const struct running *running, const void *message, size_t siz
 
 /* ---- what it asks ---- */
 
-static int answer_ready(const struct running *running)
+/* Gives it its work. */
+static int give(struct running *running)
 {
     const struct input *input = running->input;
     uint64_t now = monotonic_ns();
     struct sql_job job = {
         .left_ns = running->stop.deadline_ns > now ? running->stop.deadline_ns - now : 1,
+        .share = running->share,
         .size = input->size,
         .before = input->before,
         .lines = input->lines,
@@ -332,7 +336,19 @@ static int answer_ready(const struct running *running)
 
     if (running->provider->attached)
         snprintf(job.attached, sizeof job.attached, "%s", running->provider->attached->name);
-    return answer(running, &job, sizeof job);
+    size_t n = input->size < SQL_PIECE - sizeof job ? input->size : SQL_PIECE - sizeof job;
+    memcpy(running->message, &job, sizeof job);
+    if (n)
+        memcpy(running->message + sizeof job, input->text, n);
+    return answer(running, running->message, sizeof job + n);
+}
+
+static int hear_begun(struct running *running)
+{
+    if (running->begun)
+        return -EPROTO;
+    running->begun = true;
+    return 0;
 }
 
 static int answer_text(struct running *running, const struct sql_request *request)
@@ -342,7 +358,6 @@ static int answer_text(struct running *running, const struct sql_request *reques
 
     if (!left)
         return -EPROTO;
-    running->begun = true;
     return answer(running, input->text + request->number, left < SQL_PIECE ? left : SQL_PIECE);
 }
 
@@ -395,11 +410,13 @@ static int answer_rows(struct running *running, const struct sql_request *reques
     filled.exceeded = atomic_load(&running->given->exceeded);
     if (filled.error == 0)
         running->stream = (struct rows_stream){.wanted = running->wanted, .n = n};
-    size_t told = why.size < SQL_WHY_SHOWN ? why.size : SQL_WHY_SHOWN;
+    filled.why = why.size < SQL_WHY_SHOWN ? why.size : SQL_WHY_SHOWN;
     memcpy(running->message, &filled, sizeof filled);
-    if (told)
-        memcpy(running->message + sizeof filled, why.data, told);
-    return answer(running, running->message, sizeof filled + told);
+    if (filled.why)
+        memcpy(running->message + sizeof filled, why.data, filled.why);
+    size = sizeof filled + filled.why;
+    size += rows_stream_take(&running->stream, running->message + size, SQL_PIECE - size);
+    return answer(running, running->message, size);
 }
 
 static int answer_next(struct running *running)
@@ -578,12 +595,17 @@ static void close_beside(struct running *running)
 static int receive_text(struct running *running, size_t size, struct text *out)
 {
     while (out->size < size) {
-        ssize_t n = receive(running);
-        if (n < 0)
-            return (int)n;
-        if ((size_t)n > size - out->size)
-            return -EPROTO;
-        text_add(out, running->message, (size_t)n);
+        if (running->at == running->size) {
+            ssize_t n = receive(running);
+            if (n < 0)
+                return (int)n;
+            running->at = 0;
+            running->size = (size_t)n;
+        }
+        size_t left = running->size - running->at;
+        size_t n = left < size - out->size ? left : size - out->size;
+        text_add(out, running->message + running->at, n);
+        running->at += n;
         if (out->error)
             return -ENOMEM;
     }
@@ -597,15 +619,19 @@ static int receive_done(struct running *running, size_t size, struct text *said,
     _cleanup_(text_deinit) struct text words = TEXT_INIT, text = TEXT_INIT;
     struct sql_done done;
 
-    if (size != sizeof(struct sql_request) + sizeof done)
+    if (size < sizeof(struct sql_request) + sizeof done)
         return -EPROTO;
     memcpy(&done, running->message + sizeof(struct sql_request), sizeof done);
     if (!sql_done_is_sane(&done, running->input->size))
         return -EPROTO;
     running->until = monotonic_ns() + STATEMENTS_TELL_NS;
+    running->at = sizeof(struct sql_request) + sizeof done;
+    running->size = size;
     int r = receive_text(running, done.why, &words);
     if (r == 0)
         r = receive_text(running, done.said, &text);
+    if (r == 0 && running->at < running->size)
+        r = -EPROTO;
     if (r < 0)
         return r;
     owner_drop_controls(&words, -1);
@@ -623,7 +649,7 @@ static int receive_done(struct running *running, size_t size, struct text *said,
 static int converse(struct running *running, struct text *said, struct text *why,
                     struct outcome *outcome, int *error)
 {
-    int r = 0;
+    int r = give(running);
 
     while (r == 0) {
         struct sql_request request;
@@ -634,7 +660,7 @@ static int converse(struct running *running, struct text *said, struct text *why
             return -EPROTO;
         memcpy(&request, running->message, sizeof request);
         switch (request.op) {
-        case STATEMENT_READY: r = answer_ready(running); break;
+        case STATEMENT_BEGUN: r = hear_begun(running); break;
         case STATEMENT_TEXT: r = answer_text(running, &request); break;
         case STATEMENT_ROWS: r = answer_rows(running, &request, (size_t)n); break;
         case STATEMENT_NEXT: r = answer_next(running); break;
@@ -706,6 +732,9 @@ static int feed(void *arg, const struct provider *provider, const struct interru
         running->input = input;
         running->stop = (struct stop){interrupt, monotonic_ns() + wait};
         running->until = running->stop.deadline_ns + STATEMENTS_AFTER_NS;
+        struct heap *before = heap_enter(running->claimed);
+        running->share = heap_take(HEAP_PIECE) ? HEAP_PIECE : 0;
+        heap_enter(before);
         r = run(arg, running, said, why, outcome);
     } else {
         text_puts(why, "out of memory");
