@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/worker.h"
 #include "fs/owner/child.h"
 #include "fs/owner/message.h"
 #include "fs/owner/sql_message.h"
@@ -26,6 +27,7 @@ struct worker {
     pid_t pid; /* 0: there is none */
     int fd;
     struct worker *next; /* of those that run */
+    bool left;           /* it has told all */
 };
 
 struct statements {
@@ -34,7 +36,10 @@ struct statements {
     struct worker starter; /* what makes the others ... */
     struct worker next;    /* ... and the one that it made, or makes right now, before it is needed;
                               its pid is 0 until that is heard; fd -1: there is none */
-    struct worker *running; /* those that have a text */
+    struct worker *running; /* those that have a text, or had one and haven't ended yet */
+    pthread_cond_t changed; /* one has told all, or this is to end */
+    pthread_t ending;       /* ends them, since that takes as long as a statement does ... */
+    bool ends, closing;     /* ... if it was started; it is to return */
 };
 
 #define BATCH (SQL_PIECE / 2) /* bytes of rows, and of one more */
@@ -50,7 +55,7 @@ struct reading {
 
 /* One text that is run. */
 struct running {
-    struct worker worker;
+    struct worker *worker;
     const struct provider *provider;
     const struct input *input;
     struct stop stop;
@@ -239,30 +244,86 @@ static int start(struct statements *statements, struct worker *out)
     return 0;
 }
 
-/* Takes a process for a text, and has the next one made meanwhile. */
-static int take(struct statements *statements, struct worker *out)
-{
-    _guard_mutex_(&statements->lock);
-    int r = start(statements, out);
-    if (r == -EIO)
-        r = start(statements, out);
-    if (r < 0)
-        return r;
-    out->next = statements->running;
-    statements->running = out;
-    (void)order(statements); /* else whoever takes it tries again */
-    return 0;
-}
-
-static void leave(struct statements *statements, struct worker *worker)
+static void end_running(struct statements *statements, struct worker *worker)
 {
     struct worker **at = &statements->running;
 
     end(worker);
+    {
+        _guard_mutex_(&statements->lock);
+        while (*at != worker)
+            at = &(*at)->next;
+        *at = worker->next;
+    }
+    free(worker);
+}
+
+/* One that has told all. NULL: there is none. With the lock. */
+static struct worker *find_left(const struct statements *statements)
+{
+    struct worker *worker = statements->running;
+
+    while (worker && !worker->left)
+        worker = worker->next;
+    return worker;
+}
+
+static struct worker *next_left(struct statements *statements)
+{
+    struct worker *worker;
+
     _guard_mutex_(&statements->lock);
-    while (*at != worker)
-        at = &(*at)->next;
-    *at = worker->next;
+    while (!(worker = find_left(statements)) && !statements->closing)
+        pthread_cond_wait(&statements->changed, &statements->lock);
+    return worker;
+}
+
+static void *ending_main(void *arg)
+{
+    struct statements *statements = arg;
+    struct worker *worker;
+
+    while ((worker = next_left(statements)))
+        end_running(statements, worker);
+    return NULL;
+}
+
+/* Takes a process for a text, and has the next one made meanwhile. */
+static int take(struct statements *statements, struct worker **out)
+{
+    struct worker *worker = calloc(1, sizeof *worker);
+
+    if (!worker)
+        return -ENOMEM;
+    _guard_mutex_(&statements->lock);
+    int r = start(statements, worker);
+    if (r == -EIO)
+        r = start(statements, worker);
+    if (r < 0) {
+        free(worker);
+        return r;
+    }
+    if (!statements->ends)
+        statements->ends =
+            worker_start(ending_main, statements, "probefs-ending", &statements->ending) == 0;
+    worker->next = statements->running;
+    statements->running = worker;
+    (void)order(statements); /* else whoever takes it tries again */
+    *out = worker;
+    return 0;
+}
+
+/* It has told all, or is given up. */
+static void leave(struct statements *statements, struct worker *worker)
+{
+    bool ends;
+    {
+        _guard_mutex_(&statements->lock);
+        ends = worker->left = statements->ends;
+        pthread_cond_signal(&statements->changed);
+    }
+    if (!ends)
+        end_running(statements, worker);
 }
 
 bool statements_has(struct statements *statements, pid_t pid)
@@ -289,7 +350,7 @@ static int look(const struct running *running, unsigned *stopped)
 
     if (r < 0)
         return r;
-    return child_stays_stopped(running->worker.pid, stopped) ? -ETIME : 0;
+    return child_stays_stopped(running->worker->pid, stopped) ? -ETIME : 0;
 }
 
 /* Receives one message. Bytes; -EIO: nobody is there any more; or what look() says. */
@@ -297,7 +358,7 @@ static ssize_t receive(struct running *running)
 {
     const struct interrupt *interrupt = running->stop.interrupt;
     struct pollfd fds[] = {
-        {.fd = running->worker.fd, .events = POLLIN},
+        {.fd = running->worker->fd, .events = POLLIN},
         {.fd = interrupt ? interrupt->fd : -1, .events = POLLIN},
     };
     unsigned stopped = 0;
@@ -307,14 +368,14 @@ static ssize_t receive(struct running *running)
         r = look(running, &stopped);
     if (r < 0)
         return r;
-    ssize_t n = recv(running->worker.fd, running->message, sizeof running->message, 0);
+    ssize_t n = recv(running->worker->fd, running->message, sizeof running->message, 0);
     return n > 0 ? n <= (ssize_t)SQL_PIECE ? n : -EPROTO : -EIO;
 }
 
 /* Whoever asks without listening has no room left. */
 static int answer(const struct running *running, const void *message, size_t size)
 {
-    return send(running->worker.fd, message, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -EIO : 0;
+    return send(running->worker->fd, message, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -EIO : 0;
 }
 
 /* ---- what it asks ---- */
@@ -705,7 +766,7 @@ static int run(struct statements *statements, struct running *running, struct te
             return r;
         }
         r = converse(running, said, why, outcome, &error); /* it may have been ended by somebody */
-        leave(statements, &running->worker);
+        leave(statements, running->worker);
     }
     forget_rows(running);
     close_beside(running);
@@ -756,6 +817,7 @@ int statements_new(struct statements **out)
     statements->runner = (struct statement_runner){.arg = statements, .feed = feed};
     statements->next.fd = -1;
     pthread_mutex_init(&statements->lock, NULL);
+    pthread_cond_init(&statements->changed, NULL);
     *out = statements;
     return 0;
 }
@@ -764,8 +826,16 @@ void statements_free(struct statements *statements)
 {
     if (!statements)
         return;
+    if (statements->ends) {
+        pthread_mutex_lock(&statements->lock);
+        statements->closing = true;
+        pthread_cond_signal(&statements->changed);
+        pthread_mutex_unlock(&statements->lock);
+        pthread_join(statements->ending, NULL);
+    }
     end_next(statements);
     end_starter(&statements->starter);
+    pthread_cond_destroy(&statements->changed);
     pthread_mutex_destroy(&statements->lock);
     free(statements);
 }
