@@ -38,6 +38,7 @@ struct connection {
     int fd;
     pid_t tid; /* of the thread at the other end */
     struct connection *next;
+    char message[OWNER_PIECE]; /* which no thread has to have on its stack */
 };
 
 struct owner {
@@ -344,11 +345,12 @@ int owners_new(enum contain contain, const struct access *access, struct owners 
 /* With the lock. */
 static int begin_connection(const struct owner *owner, struct connection **out)
 {
-    struct connection *connection = calloc(1, sizeof *connection);
+    struct connection *connection = malloc(sizeof *connection);
     int ends[2];
 
     if (!connection)
         return -ENOMEM;
+    connection->next = NULL;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         free(connection);
         return -errno;
@@ -588,8 +590,7 @@ static int look(const struct connection *connection, struct waiting *waiting)
 
 /* Receives one message of the answer. Bytes; -EIO: nobody is there any more; or what look() says.
  */
-static ssize_t receive(const struct connection *connection, struct waiting *waiting, char *message,
-                       size_t cap)
+static ssize_t receive(struct connection *connection, struct waiting *waiting)
 {
     struct pollfd poll_fd = {.fd = connection->fd, .events = POLLIN};
     int r;
@@ -599,22 +600,21 @@ static ssize_t receive(const struct connection *connection, struct waiting *wait
         if (r < 0)
             return r;
     }
-    ssize_t n = recv(connection->fd, message, cap, 0);
+    ssize_t n = recv(connection->fd, connection->message, sizeof connection->message, 0);
     return n > 0 ? n : -EIO;
 }
 
-static int converse(const struct connection *connection, const struct owner_request *request,
+static int converse(struct connection *connection, const struct owner_request *request,
                     struct waiting *waiting, struct owner_answer *answer)
 {
     _cleanup_(owner_receipt_deinit) struct owner_receipt receipt = {.call = &request->call};
-    char message[OWNER_PIECE];
     int r = 1;
 
     if (owner_request_send(connection->fd, request) < 0)
         return -EPIPE;
     while (r > 0) {
-        ssize_t n = receive(connection, waiting, message, sizeof message);
-        r = n < 0 ? (int)n : owner_receipt_take(&receipt, message, (size_t)n);
+        ssize_t n = receive(connection, waiting);
+        r = n < 0 ? (int)n : owner_receipt_take(&receipt, connection->message, (size_t)n);
     }
     return r < 0 ? r : owner_receipt_answer(&receipt, answer);
 }
