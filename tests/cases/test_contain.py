@@ -126,7 +126,8 @@ def test_rights(contained, probe, debian, nobody):
     with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
         for victim in mine, theirs:
             for file in "stacks.folded", f"threads/{victim.pid}/locals", "tables/threads.csv":
-                assert contained.read(victim.pid, file) == plain.read(victim.pid, file)
+                eventually(lambda file=file: contained.read(victim.pid, file) == plain.read(victim.pid, file),
+                           what=f"the same {file}")  # it may have just gone to sleep
             assert os.listdir(contained.path / str(victim.pid) / "globals") == \
                 os.listdir(plain.path / str(victim.pid) / "globals")
         assert not owners(plain)
