@@ -1,5 +1,7 @@
 #include "agent/watch/torch_callers.h"
 
+#include "agent/arch/arch.h"
+
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
@@ -63,22 +65,10 @@ static bool is_in(const struct range *range, uint64_t address)
     return address >= range->start + 8 && address < range->end;
 }
 
-/* Whether a call ends before that address, which is in code: a direct one, or one through memory or
- * a register. */
+/* Whether a call ends before that address, which is in code. */
 static bool is_behind_call(uint64_t address)
 {
-    const uint8_t *p = (const uint8_t *)(uintptr_t)address;
-
-    return p[-5] == 0xe8 || (p[-2] == 0xff && (p[-1] & 0x38) == 0x10) ||
-           (p[-3] == 0xff && (p[-2] & 0x38) == 0x10) || (p[-6] == 0xff && (p[-5] & 0x38) == 0x10);
-}
-
-static int32_t load32(const uint8_t *p)
-{
-    int32_t value;
-
-    memcpy(&value, p, sizeof value);
-    return value;
+    return arch_is_behind_call((const uint8_t *)(uintptr_t)address);
 }
 
 /* Whether a slot of libtorch_python that the dynamic linker fills in leads to libtorch_cpu. */
@@ -92,21 +82,19 @@ static bool leads_to_operators(uint64_t slot)
 }
 
 /* Whether the call that ends before an address in libtorch_python goes to libtorch_cpu: by such a
- * slot, or by an entry of the linkage table that jumps there (psABI of x86-64, 5.2). */
+ * slot, or by an entry of the linkage table that jumps there. */
 static bool calls_operators(uint64_t address)
 {
     const uint8_t *p = (const uint8_t *)(uintptr_t)address;
 
-    if (p[-6] == 0xff && p[-5] == 0x15)
-        return leads_to_operators(address + (uint64_t)(int64_t)load32(p - 4));
-    uint64_t entry = p[-5] == 0xe8 ? address + (uint64_t)(int64_t)load32(p - 4) : 0;
+    uint64_t slot = arch_called_by_slot(p);
+    if (slot)
+        return leads_to_operators(slot);
+    uint64_t entry = arch_called(p);
     if (!is_in(&torch.python, entry) || entry + 16 > torch.python.end)
         return false;
-    p = (const uint8_t *)(uintptr_t)entry;
-    p += memcmp(p, "\xf3\x0f\x1e\xfa", 4) ? 0 : 4; /* endbr64 */
-    p += *p == 0xf2;                               /* bnd */
-    return p[0] == 0xff && p[1] == 0x25 &&
-           leads_to_operators((uint64_t)(uintptr_t)(p + 6) + (uint64_t)(int64_t)load32(p + 2));
+    slot = arch_linkage_slot((const uint8_t *)(uintptr_t)entry);
+    return slot && leads_to_operators(slot);
 }
 
 /* calls_operators(), without looking twice: what was once linked stays so. */
