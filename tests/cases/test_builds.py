@@ -158,8 +158,9 @@ def test_nuitka(probe, tmp_path):
     """It makes frames that know no line but that of their `def` until they raise, and no locals."""
     python, version = packer("nuitka", "tests/run --full")
     (tmp_path / "tried.py").write_text(builds.SCRIPT)
-    subprocess.run([python, "-m", "nuitka", "--quiet", "--no-deployment-flag=self-execution", "tried.py"], check=True, capture_output=True, cwd=tmp_path,
-                   stdin=subprocess.DEVNULL, timeout=patience(200), env={**os.environ, "NUITKA_CACHE_DIR": str(tmp_path)})
+    subprocess.run([python, "-m", "nuitka", "--quiet", "--no-deployment-flag=self-execution", "tried.py"],
+                   check=True, capture_output=True, cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=patience(200),
+                   env={**os.environ, "NUITKA_CACHE_DIR": str(tmp_path)})
     compiled = Interpreter("compiled", version, str(tmp_path / "tried.bin"))
     target = compiled.run_source(builds.SCRIPT, name="tried.py")
     directory, commands = probe.path / str(target.pid), Commands(probe, target.pid)

@@ -19,6 +19,7 @@ import time
 
 import pytest
 
+import mount as daemon
 import sql
 from interpreters import eventually, interpreters, patience
 from puppet import Puppet, leave
@@ -147,6 +148,19 @@ def test_rights(contained, probe, debian, nobody):
         looks = subprocess.run(["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "cat",
                                 f"/proc/{found[uid]}/environ"], capture_output=True)
         assert looks.returncode and b"Permission denied" in looks.stderr
+
+
+@pytest.mark.skipif(bool(daemon.CONTAIN), reason="this run says it for all mounts")
+def test_by_default(probe, debian, nobody):
+    """Of root's daemon, where others are let in; where that can't be, it says so and reads itself."""
+    allows, alone = probe.mount("allow_other"), probe.mount()
+    filtered = probe.mount("allow_other", within=[daemon.REPOSITORY / "tests" / "seccomp-exec", "EPERM", "pivot_root"])
+    with Sleeper(debian, nobody) as theirs:
+        for mount in allows, alone, filtered:
+            assert error_of(mount, theirs.pid) is None
+        assert pwd.getpwnam(nobody).pw_uid in owners(allows)
+        assert not owners(alone) and not owners(filtered)
+    assert "contain=no, as it is mounted now" in filtered.log() and not allows.log() and not alone.log()
 
 
 # makes a user namespace, in which it then is user argv[1], and executes the rest; 0 there is 100000 here
