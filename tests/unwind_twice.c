@@ -85,12 +85,12 @@ static const struct unwind_engine both = {.unwind = unwind_twice, .forget = forg
 /* Stops a thread and takes its registers. *number: of a signal that it is to get yet, or 0. */
 static bool stop(pid_t tid, struct native_stack *stack, int *number)
 {
-    struct user_regs_struct regs;
+    struct registers regs;
     int status;
 
     usleep(RUN_US);
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 || waitpid(tid, &status, __WALL) != tid ||
-        !WIFSTOPPED(status) || ptrace(PTRACE_GETREGS, tid, NULL, &regs) < 0)
+        !WIFSTOPPED(status) || registers_read(tid, &regs) < 0)
         return false;
     *number = status >> 16 ? 0 : WSTOPSIG(status);
     native_regs_set(&stack->regs, &regs);

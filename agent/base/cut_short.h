@@ -2,8 +2,9 @@
  * of system calls and library functions by stop signals"). */
 #pragma once
 
+#include "agent/arch/arch.h"
+
 #include <stdbool.h>
-#include <sys/syscall.h>
 
 static inline bool is_cut_short(long number)
 {

@@ -1,5 +1,6 @@
 #include "agent/record/ring.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "agent/base/memory_left.h"
 
@@ -165,7 +166,7 @@ static bool enter(struct ring *ring)
     for (int i = 0; i < TRIES; i++) {
         if (!__atomic_test_and_set(&ring->busy, __ATOMIC_ACQUIRE))
             return true;
-        __builtin_ia32_pause();
+        arch_relax();
     }
     return false;
 }

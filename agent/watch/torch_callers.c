@@ -1,18 +1,22 @@
 #include "agent/watch/torch_callers.h"
 
+#include "agent/arch/arch.h"
+
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #define PAGE 4096u
-#define WINDOW (2 * PAGE) /* bytes of the stack that are looked through, at most */
-#define PIECE 2048u       /* bytes of it that are copied at once: mostly the first ones do */
-#define CALLS_MAX 16      /* addresses that are known to be behind a call of an operator */
-#define KNOWN_MAX 64      /* addresses whose names are kept */
+#define WINDOW (2 * PAGE)    /* bytes of the stack that are looked through, at most */
+#define PIECE 2048u          /* bytes of it that are copied at once: mostly the first ones do */
+#define STACK_MAX (8u << 20) /* of the main thread, that is read without asking */
+#define CALLS_MAX 16         /* addresses that are known to be behind a call of an operator */
+#define KNOWN_MAX 64         /* addresses whose names are kept */
 #define NAME_SIZE 48
 
 struct range {
@@ -21,6 +25,7 @@ struct range {
 
 static struct {
     struct range operators, python; /* code of libtorch_cpu and of libtorch_python */
+    uint64_t stack_top;             /* of the main thread */
     bool busy;                      /* somebody's stack is in the piece, and has what follows */
     uint64_t piece[PIECE / 8];
     uint64_t calls[CALLS_MAX];
@@ -49,6 +54,7 @@ bool torch_callers_bind(void)
 {
     if (!torch.operators.end)
         dl_iterate_phdr(visit, NULL);
+    torch.stack_top = getauxval(AT_EXECFN) & ~7ul;
     return torch.operators.end;
 }
 
@@ -59,22 +65,10 @@ static bool is_in(const struct range *range, uint64_t address)
     return address >= range->start + 8 && address < range->end;
 }
 
-/* Whether a call ends before that address, which is in code: a direct one, or one through memory or
- * a register. */
+/* Whether a call ends before that address, which is in code. */
 static bool is_behind_call(uint64_t address)
 {
-    const uint8_t *p = (const uint8_t *)(uintptr_t)address;
-
-    return p[-5] == 0xe8 || (p[-2] == 0xff && (p[-1] & 0x38) == 0x10) ||
-           (p[-3] == 0xff && (p[-2] & 0x38) == 0x10) || (p[-6] == 0xff && (p[-5] & 0x38) == 0x10);
-}
-
-static int32_t load32(const uint8_t *p)
-{
-    int32_t value;
-
-    memcpy(&value, p, sizeof value);
-    return value;
+    return arch_is_behind_call((const uint8_t *)(uintptr_t)address);
 }
 
 /* Whether a slot of libtorch_python that the dynamic linker fills in leads to libtorch_cpu. */
@@ -88,21 +82,19 @@ static bool leads_to_operators(uint64_t slot)
 }
 
 /* Whether the call that ends before an address in libtorch_python goes to libtorch_cpu: by such a
- * slot, or by an entry of the linkage table that jumps there (psABI of x86-64, 5.2). */
+ * slot, or by an entry of the linkage table that jumps there. */
 static bool calls_operators(uint64_t address)
 {
     const uint8_t *p = (const uint8_t *)(uintptr_t)address;
 
-    if (p[-6] == 0xff && p[-5] == 0x15)
-        return leads_to_operators(address + (uint64_t)(int64_t)load32(p - 4));
-    uint64_t entry = p[-5] == 0xe8 ? address + (uint64_t)(int64_t)load32(p - 4) : 0;
+    uint64_t slot = arch_called_by_slot(p);
+    if (slot)
+        return leads_to_operators(slot);
+    uint64_t entry = arch_called(p);
     if (!is_in(&torch.python, entry) || entry + 16 > torch.python.end)
         return false;
-    p = (const uint8_t *)(uintptr_t)entry;
-    p += memcmp(p, "\xf3\x0f\x1e\xfa", 4) ? 0 : 4; /* endbr64 */
-    p += *p == 0xf2;                               /* bnd */
-    return p[0] == 0xff && p[1] == 0x25 &&
-           leads_to_operators((uint64_t)(uintptr_t)(p + 6) + (uint64_t)(int64_t)load32(p + 2));
+    slot = arch_linkage_slot((const uint8_t *)(uintptr_t)entry);
+    return slot && leads_to_operators(slot);
 }
 
 /* calls_operators(), without looking twice: what was once linked stays so. */
@@ -117,17 +109,28 @@ static bool is_known_call(uint64_t address)
     return calls;
 }
 
-/* How many words of the piece could be copied. */
-static size_t copy_piece(uint64_t stack)
+/* Up to where a thread's stack can be read without asking: the main thread's ends where the kernel
+ * has put what the program was begun with (AT_EXECFN), and no mapping is near it; of another one
+ * there is the rest of the page. */
+static uint64_t mapped_until(uint64_t stack)
 {
-    uint64_t first = PAGE - stack % PAGE;
-    struct iovec to = {torch.piece, PIECE};
-    struct iovec from[] = {
-        {(void *)(uintptr_t)stack, first < PIECE ? first : PIECE},
-        {(void *)(uintptr_t)(stack + first), first < PIECE ? PIECE - first : 0},
-    };
+    uint64_t top = torch.stack_top;
 
-    ssize_t size = process_vm_readv(getpid(), &to, 1, from, first < PIECE ? 2 : 1, 0);
+    return stack < top && top - stack < STACK_MAX ? top : stack - stack % PAGE + PAGE;
+}
+
+/* Copies a piece of the stack. How many words of it there are, no more than a piece has. */
+static size_t copy_piece(uint64_t at, uint64_t mapped)
+{
+    if (at < mapped) {
+        size_t n = (mapped - at < PIECE ? mapped - at : PIECE) / 8;
+        const volatile uint64_t *words = (const volatile uint64_t *)(uintptr_t)at;
+        for (size_t i = 0; i < n; i++)
+            torch.piece[i] = words[i];
+        return n;
+    }
+    struct iovec to = {torch.piece, PIECE}, from = {(void *)(uintptr_t)at, PIECE};
+    ssize_t size = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
     return size > 0 ? (size_t)size / 8 : 0;
 }
 
@@ -137,9 +140,13 @@ void torch_callers_capture(uint64_t stack, struct torch_callers *out)
     if (stack % 8 || __atomic_exchange_n(&torch.busy, true, __ATOMIC_ACQUIRE))
         return;
     uint32_t first = TORCH_CALLERS_MAX; /* of them are before the first word of libtorch_python */
+    uint64_t mapped = mapped_until(stack);
     bool called = false;
-    for (uint64_t at = 0; at < WINDOW && !called && out->n < TORCH_CALLERS_MAX; at += PIECE) {
-        size_t n = copy_piece(stack + at);
+    for (uint64_t at = stack; at < stack + WINDOW && !called && out->n < TORCH_CALLERS_MAX;) {
+        size_t n = copy_piece(at, mapped);
+        if (!n) /* the stack ends there */
+            break;
+        at += n * 8;
         for (size_t i = 0; i < n && out->n < TORCH_CALLERS_MAX && !called; i++) {
             uint64_t word = torch.piece[i];
             if (is_in(&torch.operators, word) && is_behind_call(word))
@@ -149,8 +156,6 @@ void torch_callers_capture(uint64_t stack, struct torch_callers *out)
                 first = out->n < first ? out->n : first;
             }
         }
-        if (n < PIECE / 8) /* the stack ends there */
-            break;
     }
     /* what else is there of libtorch_python is left of earlier calls, unless this one is unusual */
     if (!called && first < out->n)

@@ -1,5 +1,6 @@
 #include "agent/watch/trap.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/clock.h"
 #include "agent/base/thread.h"
 #include "agent/record/recorder.h"
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <ucontext.h>
 
 #define OBJECT_SIZE sizeof(PyObject *)
 
@@ -206,8 +206,7 @@ static void on_trap(int number, siginfo_t *info, void *context)
         if (sample)
             sample(late);
     } else if (is_ours(info)) {
-        const greg_t *registers = ((const ucontext_t *)context)->uc_mcontext.gregs;
-        uint64_t ip = (uint64_t)registers[REG_RIP], stack = (uint64_t)registers[REG_RSP];
+        uint64_t ip = context_pc(context), stack = context_sp(context);
         if (info->si_code == TRAP_PERF_CODE)
             __atomic_add_fetch(&trap.slots[fault->data & 0xff].traps, 1, __ATOMIC_RELAXED);
         for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) /* one instruction may write to several */

@@ -1,5 +1,6 @@
 #include "agent/watch/trap_guard.h"
 
+#include "agent/arch/arch.h"
 #include "agent/cpython/python.h"
 
 #include <elf.h>
@@ -62,7 +63,7 @@ static uint64_t *find_entry(const struct image *image)
         for (size_t i = 0; items && i < image->tables[t].size / sizeof *items; i++) {
             uint64_t type = ELF64_R_TYPE(items[i].r_info);
             const Elf64_Sym *symbol = &image->symbols[ELF64_R_SYM(items[i].r_info)];
-            if ((type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT) &&
+            if ((type == ARCH_RELOCATION_SLOT || type == ARCH_RELOCATION_ADDRESS) &&
                 !strcmp(image->strings + symbol->st_name, CALL))
                 return (uint64_t *)(uintptr_t)(image->base + items[i].r_offset);
         }

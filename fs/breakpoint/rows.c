@@ -81,12 +81,8 @@ static int take_row(void *arg, const struct ring_row *row)
 
 int breakpoint_rows_read(struct recording *recording, struct breakpoint_rows *out)
 {
-    struct ring_reader *ring = recording_ring(recording, RECORDED_BREAKPOINTS);
+    struct ring_counts counts;
 
     *out = (struct breakpoint_rows){0};
-    if (!ring)
-        return 0;
-    int r = ring_reader_scan(ring, take_row, out, NULL);
-    ring_reader_unref(ring);
-    return r;
+    return recording_scan(recording, RECORDED_BREAKPOINTS, take_row, out, &counts);
 }

@@ -12,20 +12,21 @@
 #define LOOKUP_INTERVAL 80000000u    /* at processes themselves */
 #define LIST_INTERVAL 500000000u     /* for new ones, where somebody reads of all */
 
-/* ---- the thread ---- */
+/* ---- the threads ---- */
 
-/* *told: an agent has said that there is something. */
-static bool sleep_until_look(struct events *events, uint64_t pause, bool *told)
+/* Sleeps until somebody raises the flag, which *told says and is taken down then. False: it is to
+ * end. */
+static bool sleep_until_look(struct events *events, uint64_t pause, bool *flag, bool *told)
 {
     _guard_mutex_(&events->lock);
     while (!events->first && !events->all && !events->ending)
         pthread_cond_wait(&events->changed, &events->lock);
     const struct timespec until = timespec_of(monotonic_ns() + pause);
-    while (!events->ending && !events->happened &&
+    while (!events->ending && !*flag &&
            pthread_cond_clockwait(&events->changed, &events->lock, CLOCK_MONOTONIC, &until) == 0)
         ;
-    *told = events->happened;
-    events->happened = false;
+    *told = *flag;
+    *flag = false;
     return !events->ending;
 }
 
@@ -35,7 +36,7 @@ static void on_happened(void *arg)
     struct events *events = arg;
 
     _guard_mutex_(&events->lock);
-    events->happened = true;
+    events->happened = events->may_have_come = true;
     pthread_cond_broadcast(&events->changed);
 }
 
@@ -44,7 +45,7 @@ static void drop_unread(struct events *events)
     _guard_mutex_(&events->lock);
     for (struct source **at = &events->first; *at;) {
         struct source *source = *at;
-        if (source->taps) {
+        if (source->taps || source->asking) {
             at = &source->next;
             continue;
         }
@@ -141,6 +142,81 @@ static void forget_read(struct source *source)
     feed_forget(source->feed, line);
 }
 
+/* ---- asking others ---- */
+
+struct asking {
+    struct events *events;
+    struct source *source;
+    struct feed_look look;
+};
+
+static void *asking_main(void *arg)
+{
+    struct asking *asking = arg;
+    struct events *events = asking->events;
+    struct source *source = asking->source;
+    struct waiter *done = NULL;
+
+    feed_look_ask(source->feed, &asking->look);
+    {
+        _guard_mutex_(&events->lock);
+        if (feed_look_end(source->feed, &asking->look))
+            event_skip_old(source);
+        event_collect(source, &done);
+    }
+    event_finish(done);
+    bool failed = asking->look.error < 0;
+    feed_look_deinit(&asking->look);
+    free(asking);
+    {
+        _guard_mutex_(&events->lock);
+        source->asking = false;
+        source->again_ns = failed ? monotonic_ns() + PAUSE_MAX : 0;
+        shares_give(&events->asking, source->uid);
+        pthread_cond_broadcast(&events->changed); /* who ends waits for it */
+    }
+    return NULL;
+}
+
+/* Begins to ask, if there is anything to be asked for. With the lock. */
+static bool ask(struct events *events, struct source *source)
+{
+    bool may = !source->asking && monotonic_ns() >= source->again_ns;
+    struct asking *asking = may ? malloc(sizeof *asking) : NULL;
+    pthread_t thread;
+
+    if (!asking)
+        return false;
+    *asking = (struct asking){.events = events, .source = source};
+    bool any = feed_look_begin(source->feed, &asking->look);
+    if (any && shares_take(&events->asking, source->uid) == 0) {
+        source->asking = worker_start(asking_main, asking, "probefs-asking", &thread) == 0;
+        if (source->asking)
+            pthread_detach(thread);
+        else
+            shares_give(&events->asking, source->uid);
+    }
+    if (source->asking)
+        return true;
+    feed_look_deinit(&asking->look);
+    free(asking);
+    return any;
+}
+
+bool source_look(struct events *events, struct source *source)
+{
+    return feed_is_asked_for(source->feed) ? ask(events, source) : feed_look(source->feed);
+}
+
+static bool any_is_asking(const struct events *events)
+{
+    const struct source *source = events->first;
+
+    while (source && !source->asking)
+        source = source->next;
+    return source;
+}
+
 /* Whether anything had happened. */
 static bool look(struct events *events)
 {
@@ -149,7 +225,7 @@ static bool look(struct events *events)
     {
         _guard_mutex_(&events->lock);
         for (struct source *source = events->first; source; source = source->next) {
-            any |= feed_look(source->feed);
+            any |= source_look(events, source);
             event_collect(source, &done);
             forget_read(source);
         }
@@ -176,13 +252,34 @@ static void list_all(struct events *events)
         (void)event_reader_update(reader, &list); /* what there is no memory for now is missed */
 }
 
-static void *events_main(void *arg)
+/* Waits for nobody. */
+static void *follow_main(void *arg)
 {
     struct events *events = arg;
-    uint64_t pause = PAUSE_MIN, looked_up = 0, listed = 0;
+    uint64_t pause = PAUSE_MIN;
     bool told;
 
-    while (sleep_until_look(events, pause, &told)) {
+    while (sleep_until_look(events, pause, &events->may_have_come, &told)) {
+        bool any = look(events);
+        if (told) /* it isn't said again of what comes right behind it */
+            pause = PAUSE_TOLD;
+        else if (any)
+            pause = PAUSE_MIN;
+        else
+            pause = pause * 2 < PAUSE_MAX ? pause * 2 : PAUSE_MAX;
+    }
+    return NULL;
+}
+
+/* What is to be followed: processes and rings that are new, what has ended. Who is asked for that
+ * may not answer for a while. */
+static void *find_main(void *arg)
+{
+    struct events *events = arg;
+    uint64_t looked_up = 0, listed = 0;
+    bool told;
+
+    while (sleep_until_look(events, LOOKUP_INTERVAL, &events->happened, &told)) {
         drop_unread(events);
         if (told)
             expect_rings(events);
@@ -198,23 +295,21 @@ static void *events_main(void *arg)
             listed = now;
             list_all(events);
         }
-        bool any = look(events);
-        if (told) /* it isn't said again of what comes right behind it */
-            pause = PAUSE_TOLD;
-        else if (any)
-            pause = PAUSE_MIN;
-        else
-            pause = pause * 2 < PAUSE_MAX ? pause * 2 : PAUSE_MAX;
+        _guard_mutex_(&events->lock);
+        events->may_have_come |= told;
+        if (told)
+            pthread_cond_broadcast(&events->changed);
     }
     return NULL;
 }
 
 int events_start(struct events *events)
 {
-    int r = events->running ? 0
-                            : worker_start(events_main, events, "probefs-events", &events->thread);
-    events->running = events->running || r == 0;
-    return r;
+    if (!events->finds)
+        events->finds = worker_start(find_main, events, "probefs-find", &events->finder) == 0;
+    if (events->finds && !events->running)
+        events->running = worker_start(follow_main, events, "probefs-events", &events->thread) == 0;
+    return events->running ? 0 : -EAGAIN;
 }
 
 /* ---- its life ---- */
@@ -228,6 +323,9 @@ int events_new(struct registry *registry, struct events **out)
     events->shares = (struct shares){.all = EVENT_READERS_MAX,
                                      .each = EVENT_READERS_EACH,
                                      .kept = EVENT_READERS_KEPT};
+    events->asking = (struct shares){.all = EVENTS_ASKED_MAX,
+                                     .each = EVENTS_ASKED_EACH,
+                                     .kept = EVENTS_ASKED_KEPT};
     pthread_mutex_init(&events->lock, NULL);
     pthread_cond_init(&events->changed, NULL);
     registry_on_happened(registry, on_happened, events);
@@ -247,9 +345,13 @@ void events_end(struct events *events)
     }
     if (events->running)
         pthread_join(events->thread, NULL);
-    events->running = false;
+    if (events->finds)
+        pthread_join(events->finder, NULL);
+    events->running = events->finds = false;
     {
         _guard_mutex_(&events->lock);
+        while (any_is_asking(events))
+            pthread_cond_wait(&events->changed, &events->lock);
         for (struct source *source = events->first; source; source = source->next)
             for (struct tap *tap = source->taps; tap; tap = tap->next_of_source)
                 event_collect_failed(tap->reader, &done, ENODEV);
@@ -266,6 +368,7 @@ void events_free(struct events *events)
     events_end(events);
     drop_unread(events);
     shares_deinit(&events->shares);
+    shares_deinit(&events->asking);
     pthread_cond_destroy(&events->changed);
     pthread_mutex_destroy(&events->lock);
     free(events);

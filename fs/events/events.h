@@ -1,9 +1,10 @@
 /* The readers of <pid>/events, and of all/events; of <pid>/profile/live, and of all/profile/live.
  * Each gets what happens after its open; one that has read all of it waits, which takes no thread:
  * its request is answered when something comes, by the one thread that looks at all processes that
- * have readers. There is nothing to look at where nobody reads.
+ * have readers. There is nothing to look at where nobody reads. What is to be looked at another
+ * thread finds.
  *
- * The thread looks often while something comes and rarely else, at what can be seen from outside
+ * It looks often while something comes and rarely else, at what can be seen from outside
  * (feed.h), and at once where an agent says that there is something: nobody in the process waits.
  */
 #pragma once
@@ -23,6 +24,9 @@
 #define EVENT_READERS_MAX 1024u /* at once, of all processes ... */
 #define EVENT_READERS_EACH 256u /* ... of one user, and ... */
 #define EVENT_READERS_KEPT 64u  /* ... for root alone */
+#define EVENTS_ASKED_MAX 64u    /* processes about which others are asked at once ... */
+#define EVENTS_ASKED_EACH 8u    /* ... of one user, and ... */
+#define EVENTS_ASKED_KEPT 16u   /* ... for root's */
 
 struct events;
 struct event_reader;
@@ -69,12 +73,15 @@ struct waiter {
     struct waiter *next;
 };
 
-/* A process that has readers. Only the thread takes it out of the list. */
+/* A process that has readers. Only the thread that finds takes it out of the list. */
 struct source {
     struct feed *feed;
     struct tap *taps;
-    struct seen *seen;  /* the thread's; NULL: nobody reads of it alone, or there was no memory */
+    struct seen *seen;  /* that thread's; NULL: nobody reads of it alone, or there was no memory */
     struct seen *fresh; /* takes the place of that at the next look; NULL: that stays */
+    uid_t uid;          /* whose the process was when it got here */
+    bool asking;        /* others are asked about it, by a thread of its own */
+    uint64_t again_ns;  /* they gave no answer: not before that, by CLOCK_MONOTONIC */
     struct source *next;
 };
 
@@ -83,6 +90,7 @@ struct tap {
     struct event_reader *reader;
     struct source *source;
     struct feed_cursor at;
+    double since; /* [s] since 1970: lines from before it are for others; 0: all are its */
     struct tap *next_of_source, *next_of_reader;
 };
 
@@ -118,15 +126,21 @@ struct events {
     struct source *first;
     struct event_reader *all; /* those that read of all processes */
     struct shares shares;     /* of the readers */
-    bool running, ending;
-    bool happened; /* an agent has said that there is something */
-    pthread_t thread;
+    struct shares asking;     /* of what others are asked at once, by whom that is about */
+    bool running, finds, ending;
+    bool happened;      /* an agent has said that there is something: also where nothing was ... */
+    bool may_have_come; /* ... or in what is followed already */
+    pthread_t thread, finder;
 };
 
 /* Whether somebody reads of it alone. With the lock. */
 bool source_is_read_alone(const struct source *source);
-/* Starts the thread, if it doesn't run. With the lock. */
+/* Starts the threads, if they don't run. With the lock. -EAGAIN. */
 int events_start(struct events *events);
+/* Takes in what has happened. Where others have to be asked, who may not answer, that takes a
+ * thread of its own, which answers the waiters: here it is only begun. With the lock. Whether there
+ * was anything. */
+bool source_look(struct events *events, struct source *source);
 
 /* All the following with the lock, but for event_finish(). */
 
@@ -135,6 +149,8 @@ int events_start(struct events *events);
 void event_collect(struct source *source, struct waiter **done);
 /* event_collect() of all that wait of one reader, with an error. */
 void event_collect_failed(struct event_reader *reader, struct waiter **done, int error);
+/* Leaves out, for readers that are new since the look before, the lines of what was before them. */
+void event_skip_old(struct source *source);
 /* Sends the answers. */
 void event_finish(struct waiter *done);
 /* Has a reader of all processes add those that came since, and drop those that ended and have been

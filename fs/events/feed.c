@@ -22,10 +22,12 @@ struct line {
 struct followed {
     double since; /* ring_reader_since() of it; 0: none yet */
     struct ring_position at;
+    struct ring_mark begin; /* where it was as the feed began; zero: it wasn't there */
+    struct ring_mark seen;  /* where it was as it was copied last */
+    bool by_time;           /* of its rows those from before the feed began are old */
 };
 
-#define FOLLOWED 5 /* rings */
-
+#define FAILED_MAX 8 /* looks, until what a process has recorded that ended is given up */
 #define SECOND UINT64_C(1000000000)
 #define SETTLED_NS 300000000u /* until all of a second's samples have been read */
 #define SECONDS_MAX 10u       /* blocks that are made at a time */
@@ -41,12 +43,13 @@ struct feed {
     struct text text; /* of the line that is being made */
     bool attached, ended;
     double began; /* [s] since 1970 */
-    struct followed followed[FOLLOWED];
-    bool by_time; /* the rows that are being followed: of them those from before it began are old */
-    double ts;    /* of the line that is being made; 0: now */
-    double newest;  /* of the rows of hits that were followed last; 0: there were none */
-    double changed; /* of the newest row of breakpoints that was told: others come again */
-    double until;   /* rows of events that are newer wait for the next look; 0: none do */
+    struct followed followed[FEED_RINGS];
+    bool by_time;    /* of the ring that is being followed */
+    unsigned failed; /* looks in a row that got no answer, once its process has ended */
+    double ts;       /* of the line that is being made; 0: now */
+    double newest;   /* of the rows of hits that were followed last; 0: there were none */
+    double changed;  /* of the newest row of breakpoints that was told: others come again */
+    double until;    /* rows of events that are newer wait for the next look; 0: none do */
 };
 
 static void forget_oldest(struct feed *feed)
@@ -166,32 +169,13 @@ static int on_blocked(void *arg, const struct ring_row *row)
     return 0;
 }
 
-/* Follows a ring. Of one that was made since the feed began all is new; of one that was only found
- * since, what was written before isn't. */
-static void follow(struct feed *feed, struct ring_reader *ring, struct followed *followed,
-                   int (*row)(void *arg, const struct ring_row *row))
-{
-    struct ring_follower follower = {row, on_lost, feed};
-
-    feed->by_time = false;
-    if (followed->since != ring_reader_since(ring)) {
-        followed->since = ring_reader_since(ring);
-        followed->at = (struct ring_position){0};
-        feed->by_time = followed->since < feed->began;
-        if (feed->by_time)
-            follower.lost = ignore_lost;
-    }
-    if (ring_reader_follow(ring, &followed->at, &follower) == 1)
-        followed->at.row--; /* that comes again */
-}
-
 /* The rings that are followed, in this order: that a thread goes on is in events, and that it
  * stopped, which is written before, in hits. So who sees the one has seen the other. What led to
  * the newest stop is looked for once more: that the thread went on before. */
 static const struct following {
     enum recorded table;
     int (*row)(void *arg, const struct ring_row *row);
-} followings[FOLLOWED] = {
+} followings[FEED_RINGS] = {
     {RECORDED_EVENTS, on_event},
     {RECORDED_HITS, on_hit},
     {RECORDED_CRASH, on_crash},
@@ -229,32 +213,49 @@ static void count_anew(struct feed *feed, uint64_t from, uint64_t before)
     }
 }
 
-/* One ring, by its place among those; its lines go among those from `from` on. */
-static void follow_one(struct feed *feed, size_t i, uint64_t from)
+/* Another ring is followed from now on. Of one that was made since the feed began
+ * all is new, of one that was there it is what came since; of one that was only found since, what
+ * was written before isn't. */
+static void adopt(struct feed *feed, struct followed *followed, const struct ring_copy *copy)
 {
-    struct ring_reader *ring =
-        recording_ring(process_recording(feed->process), followings[i].table);
+    followed->since = copy->told.since;
+    followed->at = copy->told.begin;
+    followed->by_time = !copy->ask.mark.inode && followed->since < feed->began;
+    followed->begin = (struct ring_mark){0};
+}
+
+/* One ring; its lines go among those from `from` on. */
+static void follow_one(struct feed *feed, size_t i, const struct ring_copy *copy, uint64_t from)
+{
+    struct followed *followed = &feed->followed[i];
+    struct ring_follower follower = {followings[i].row, on_lost, feed};
     uint64_t second = feed->next;
 
+    if (!copy->told.is_there || copy->told.since != followed->since)
+        return;
     feed->ts = 0;
-    if (ring)
-        follow(feed, ring, &feed->followed[i], followings[i].row);
-    ring_reader_unref(ring);
+    feed->by_time = followed->by_time;
+    if (feed->by_time)
+        follower.lost = ignore_lost;
+    int r = ring_copy_pass(copy, &followed->at, &follower);
+    if (r == 1)
+        followed->at.row--; /* that comes again */
+    followed->by_time = followed->by_time && copy->told.more;
     if (from >= feed->first && second > from && feed->next > second)
         merge(feed, from, second);
 }
 
-/* What the rings have by now, in the order of its times. */
-static void follow_all(struct feed *feed)
+/* What the rings had, in the order of its times. */
+static void follow_all(struct feed *feed, const struct ring_copy *copies)
 {
     uint64_t from = feed->next, before = feed->events;
 
     feed->newest = 0;
-    for (size_t i = 0; i < FOLLOWED; i++)
-        follow_one(feed, i, from);
+    for (size_t i = 0; i < FEED_RINGS; i++)
+        follow_one(feed, i, &copies[i], from);
     feed->until = feed->newest;
     if (feed->until > 0)
-        follow_one(feed, 0, from);
+        follow_one(feed, 0, &copies[FEED_RINGS], from);
     feed->until = 0;
     if (from >= feed->first) /* else some were lost, and nothing was moved */
         count_anew(feed, from, before);
@@ -293,30 +294,153 @@ static void look_live(struct feed *feed, bool ended)
     feed->ended = ended;
 }
 
-bool feed_look(struct feed *feed)
+/* ---- looking ---- */
+
+void feed_look_deinit(struct feed_look *look) { text_deinit(&look->answer); }
+
+/* Where the rings are now. Whether any is elsewhere than when it was copied last. */
+static bool mark_all(const struct feed *feed, struct ring_mark marks[FEED_RINGS])
+{
+    bool any = false;
+
+    for (size_t i = 0; i < FEED_RINGS; i++) {
+        const struct ring_mark *seen = &feed->followed[i].seen;
+        marks[i] = (struct ring_mark){0};
+        if (!recording_mark(process_recording(feed->process), followings[i].table, &marks[i]))
+            marks[i] = *seen; /* it changes, or there is none: the next time */
+        any |= memcmp(&marks[i], seen, sizeof *seen) != 0;
+    }
+    return any;
+}
+
+/* now: where the ring is; of another file than the one that was there as the feed began, a place
+ * in that means nothing. */
+static struct ring_copy question(const struct feed *feed, size_t i, const struct ring_mark *now)
+{
+    const struct followed *followed = &feed->followed[i];
+    const struct ring_mark none = {0};
+
+    return (struct ring_copy){
+        .ask = {.table = followings[i].table,
+                .since = followed->since,
+                .at = followed->at,
+                .mark = now->inode == followed->begin.inode ? followed->begin : none,
+                .most = UINT64_MAX}};
+}
+
+bool feed_look_begin(struct feed *feed, struct feed_look *look)
+{
+    /* asked first: then all that there will be is there */
+    *look = (struct feed_look){.ended = process_ended(feed->process),
+                               .attached = recording_attached(process_recording(feed->process))};
+    if (feed->ended)
+        return false;
+    if (feed->kind == FEED_LIVE)
+        return true;
+    look->asks = mark_all(feed, look->marks);
+    for (size_t i = 0; i < FEED_RINGS; i++)
+        look->copies[i] = question(feed, i, &look->marks[i]);
+    /* once more, behind the others: up to the newest stop they are wanted in this look */
+    look->copies[FEED_RINGS] = question(feed, 0, &look->marks[0]);
+    look->copies[FEED_RINGS].ask.goes_on = 1;
+    return look->asks || look->ended || look->attached != feed->attached;
+}
+
+/* Whether another ring has come; then it is asked for its rows. */
+static bool is_another(const struct ring_copy *copy)
+{
+    return copy->told.is_there && copy->told.since != copy->ask.since;
+}
+
+void feed_look_ask(struct feed *feed, struct feed_look *look)
+{
+    struct recording *recording = process_recording(feed->process);
+    bool again = false;
+
+    if (!look->asks)
+        return;
+    look->error = recording_copy(recording, look->copies, FEED_RINGS + 1, &look->answer);
+    for (size_t i = 0; look->error == 0 && i < FEED_RINGS; i++) {
+        struct ring_copy *copy = &look->copies[i];
+        if (!is_another(copy))
+            continue;
+        again = true;
+        adopt(feed, &feed->followed[i], copy);
+        copy->ask = question(feed, i, &look->marks[i]).ask;
+    }
+    if (!again)
+        return;
+    look->copies[FEED_RINGS].ask.since = look->copies[0].ask.since;
+    text_deinit(&look->answer);
+    look->answer = TEXT_INIT;
+    look->error = recording_copy(recording, look->copies, FEED_RINGS + 1, &look->answer);
+}
+
+/* Takes in what the rings had. Whether there may be more right now. */
+static bool take_copies(struct feed *feed, struct feed_look *look)
+{
+    bool more = false;
+
+    if (!look->asks || look->error < 0)
+        return false;
+    follow_all(feed, look->copies);
+    for (size_t i = 0; i < FEED_RINGS; i++) {
+        const struct ring_copy *copy = &look->copies[i];
+        if (!copy->told.more && !is_another(copy))
+            feed->followed[i].seen = look->marks[i];
+        more |= copy->told.more;
+    }
+    return more;
+}
+
+/* The rows that nobody could decode are lost: how many is known only roughly. */
+static void give_up(struct feed *feed, const struct feed_look *look)
+{
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < FEED_RINGS; i++)
+        if (look->marks[i].first > feed->followed[i].at.row)
+            count = ring_count_add(look->marks[i].first - feed->followed[i].at.row, count);
+    on_lost(feed, count ? count : 1);
+}
+
+bool feed_look_end(struct feed *feed, struct feed_look *look)
 {
     uint64_t before = feed->next;
 
-    if (feed->ended)
-        return false;
     if (feed->kind == FEED_LIVE) {
-        look_live(feed, process_ended(feed->process));
+        look_live(feed, look->ended);
         return feed->next != before || feed->ended;
     }
-    /* asked first: then all that there will be is there */
-    bool ended = process_ended(feed->process);
-    bool attached = recording_attached(process_recording(feed->process));
-    if (attached && !ended)
+    if (look->attached && !look->ended)
         note_agent(feed, true);
-    follow_all(feed);
-    if (feed->attached && !attached && !ended && has_memory(feed->process->pid))
+    bool more = take_copies(feed, look);
+    if (feed->attached && !look->attached && !look->ended && has_memory(feed->process->pid))
         note_agent(feed, false);
-    if (ended) {
+    bool gives_up = look->ended && look->error < 0 && ++feed->failed >= FAILED_MAX;
+    if (gives_up)
+        give_up(feed, look);
+    if (look->ended && !more && (look->error == 0 || gives_up)) {
         event_text_end(feed->process->pid, &feed->process->ending, &feed->text);
         add_line(feed, 1);
         feed->ended = true;
     }
-    return feed->next != before || ended;
+    return feed->next != before || feed->ended;
+}
+
+bool feed_look(struct feed *feed)
+{
+    _cleanup_(feed_look_deinit) struct feed_look look;
+
+    if (!feed_look_begin(feed, &look))
+        return false;
+    feed_look_ask(feed, &look);
+    return feed_look_end(feed, &look);
+}
+
+bool feed_is_asked_for(const struct feed *feed)
+{
+    return feed->kind == FEED_EVENTS && feed->process->examiner;
 }
 
 void feed_add(struct feed *feed, const struct text *lines)
@@ -334,15 +458,10 @@ void feed_add(struct feed *feed, const struct text *lines)
 
 static void begin_now(struct feed *feed)
 {
-    for (size_t i = 0; i < FOLLOWED; i++) {
-        struct ring_reader *ring =
-            recording_ring(process_recording(feed->process), followings[i].table);
-        if (!ring)
-            continue;
-        feed->followed[i].since = ring_reader_since(ring);
-        ring_reader_end(ring, &feed->followed[i].at);
-        ring_reader_unref(ring);
-    }
+    for (size_t i = 0; i < FEED_RINGS; i++)
+        if (!recording_mark(process_recording(feed->process), followings[i].table,
+                            &feed->followed[i].begin))
+            feed->followed[i].begin = (struct ring_mark){0};
     feed->began = feed->changed = realtime_s();
     feed->attached = recording_attached(process_recording(feed->process));
 }
@@ -393,6 +512,18 @@ struct feed_cursor feed_end(const struct feed *feed)
 bool feed_readable(const struct feed *feed, const struct feed_cursor *at)
 {
     return at->line < feed->next || feed->ended;
+}
+
+bool feed_ended(const struct feed *feed) { return feed->ended; }
+
+void feed_skip(const struct feed *feed, struct feed_cursor *at, double since)
+{
+    for (; at->line < feed->next; at->line++) {
+        const struct line *line = feed->lines[at->line % FEED_LINES_MAX];
+        if (at->line < feed->first || line->ts == 0 || line->ts >= since)
+            return;
+        at->events = line->before + line->count;
+    }
 }
 
 void feed_forget(struct feed *feed, uint64_t line)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 /* Lines of a process that are kept for readers of all: there may be many
  * processes, and a slow reader. */
@@ -14,14 +15,25 @@
 
 /* ---- taps; with the lock ---- */
 
-/* The thread frees a source that gets no reader. */
+/* Root's, if it has ended. */
+static uid_t owner_of(pid_t pid)
+{
+    struct stat of_process;
+    char path[32];
+
+    snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    return stat(path, &of_process) == 0 ? of_process.st_uid : 0;
+}
+
+/* The thread frees a source that gets no reader. *found: it was there. */
 static int source_for(struct events *events, struct process *process, enum feed_kind kind,
-                      double since, size_t bytes, struct source **out)
+                      double since, size_t bytes, struct source **out, bool *found)
 {
     struct source *source = events->first;
 
     while (source && (feed_process(source->feed) != process || feed_kind(source->feed) != kind))
         source = source->next;
+    *found = source;
     if (!source) {
         source = calloc(1, sizeof *source);
         int r = source ? feed_new(process, kind, since, &source->feed) : -ENOMEM;
@@ -29,6 +41,7 @@ static int source_for(struct events *events, struct process *process, enum feed_
             free(source);
             return r;
         }
+        source->uid = owner_of(process->pid);
         source->next = events->first;
         events->first = source;
     }
@@ -44,9 +57,10 @@ static int tap_new(struct event_reader *reader, struct process *process, double 
                    struct seen **seen, struct waiter **done)
 {
     struct source *source;
+    bool found;
     struct tap *tap = calloc(1, sizeof *tap);
     int r = tap ? source_for(reader->events, process, reader->kind, since,
-                             reader->all ? ALL_BYTES_MAX : FEED_BYTES_MAX, &source)
+                             reader->all ? ALL_BYTES_MAX : FEED_BYTES_MAX, &source, &found)
                 : -ENOMEM;
 
     if (r < 0) {
@@ -54,7 +68,7 @@ static int tap_new(struct event_reader *reader, struct process *process, double 
         return r;
     }
     if (since == 0) {
-        feed_look(source->feed); /* what was before is for others */
+        source_look(reader->events, source); /* what was before is for others */
         event_collect(source, done);
     }
     if (seen && *seen && !source_is_read_alone(source)) {
@@ -65,6 +79,7 @@ static int tap_new(struct event_reader *reader, struct process *process, double 
         .reader = reader,
         .source = source,
         .at = feed_end(source->feed),
+        .since = found && since == 0 && feed_is_asked_for(source->feed) ? realtime_s() : 0,
         .next_of_source = source->taps,
         .next_of_reader = reader->taps,
     };

@@ -5,6 +5,7 @@
 #include "fs/base/array.h"
 #include "fs/format/event.h"
 #include "fs/proc/procfs.h"
+#include "fs/process/examiner.h"
 #include "fs/process/registry.h"
 #include "fs/recording/held_threads.h"
 
@@ -113,27 +114,50 @@ static void read_name(const struct seen *seen, struct seen_thread *thread)
     thread->name[strcspn(thread->name, "\n")] = 0;
 }
 
+/* Asks who reads the process whether a thread is the agent's own. What has ended meanwhile counts
+ * as such: there is nothing to tell of it. */
+static bool is_own_asked(const struct seen *seen, pid_t tid)
+{
+    const struct examiner *examiner = seen->process->examiner;
+    const struct asked_for asked = {.what = ASKED_OWN, .tid = tid};
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    uint64_t told[2];
+
+    if (!recording_attached(process_recording(seen->process)))
+        return false;
+    int r = examiner->tell(examiner->arg, seen->process, &asked, told, &why);
+    return r == -ESRCH || (r == 0 && told[0]);
+}
+
+/* The agent, as it is read here. False: the process has ended. */
+static bool read_agent(const struct seen *seen, struct held_list *out)
+{
+    struct target *target = process_target(seen->process);
+
+    if (!target)
+        return false;
+    (void)held_list_read(target, process_recording(seen->process), out);
+    target_unref(target);
+    return true;
+}
+
 /* Which of those that were seen before are the agent's own. */
 static void decide(struct seen *seen)
 {
     _cleanup_(held_list_deinit) struct held_list agent = {0};
-    struct target *target = NULL;
+    bool is_asked = seen->process->examiner, known = is_asked;
 
     for (size_t i = 0; i < seen->n; i++) {
         struct seen_thread *thread = &seen->threads[i];
         if (thread->decided)
             continue;
-        if (!target) {
-            target = process_target(seen->process);
-            if (!target)
-                return; /* it has ended */
-            (void)held_list_read(target, process_recording(seen->process), &agent);
-        }
+        if (!known && !read_agent(seen, &agent))
+            return;
+        known = true;
         thread->decided = true;
-        if (held_is_own(&agent, thread->tid))
+        if (is_asked ? is_own_asked(seen, thread->tid) : held_is_own(&agent, thread->tid))
             thread->state = SEEN_HIDDEN;
     }
-    target_unref(target);
 }
 
 static void tell_begin(struct seen *seen, struct seen_thread *thread, struct text *out)

@@ -122,6 +122,15 @@ static void collect(struct event_reader *reader, struct waiter **done)
     }
 }
 
+void event_skip_old(struct source *source)
+{
+    for (struct tap *tap = source->taps; tap; tap = tap->next_of_source) {
+        if (tap->since != 0)
+            feed_skip(source->feed, &tap->at, tap->since);
+        tap->since = 0;
+    }
+}
+
 void event_collect(struct source *source, struct waiter **done)
 {
     for (struct tap *tap = source->taps; tap; tap = tap->next_of_source)
@@ -165,7 +174,7 @@ static void look(struct event_reader *reader, struct waiter **done)
 {
     if (reader->all)
         return;
-    feed_look(reader->taps->source->feed);
+    source_look(reader->events, reader->taps->source);
     event_collect(reader->taps->source, done);
 }
 

@@ -320,8 +320,7 @@ int stacks_blocks_text(struct target *target, struct recording *recording, struc
 }
 
 stacks_text *const stacks_texts[STACKS_FORMS] = {
-    [STACKS_PYTHON] = stacks_python_text,
-    [STACKS_BLOCKS] = stacks_blocks_text,
-    [STACKS_FOLDED] = stacks_folded_text,
-    [STACKS_PYTHON_FOLDED] = stacks_python_folded_text,
+    [STACKS_PYTHON] = stacks_python_text, [STACKS_BLOCKS] = stacks_blocks_text,
+    [STACKS_FOLDED] = stacks_folded_text, [STACKS_PYTHON_FOLDED] = stacks_python_folded_text,
+    [STACKS_BACKTRACE] = backtrace_text,
 };

@@ -30,6 +30,7 @@ enum stacks_form {
     STACKS_BLOCKS,
     STACKS_FOLDED,
     STACKS_PYTHON_FOLDED,
+    STACKS_BACKTRACE, /* backtrace_text() */
     STACKS_FORMS
 };
 extern stacks_text *const stacks_texts[STACKS_FORMS];

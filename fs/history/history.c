@@ -24,6 +24,7 @@
 #define ROUNDS_BETWEEN_TRIMS 3
 #define LOOK_EVERY_NS 60000000000u /* at the threads of a process that doesn't run */
 #define PROFILE_EVERY_NS 60000000000u
+#define MISSED_MAX 4        /* rounds, until what a process has recorded that ended is given up */
 #define CRASH_ROWS_MAX 5000 /* of the frames and variables of some crashes, each time */
 
 static const struct {
@@ -53,6 +54,7 @@ struct item {
     struct progress now, kept; /* with what is being appended, and without */
     struct history_sample sample;
     uint64_t looked; /* CLOCK_MONOTONIC, ns, when its threads were looked at last; 0: not yet */
+    unsigned missed; /* rounds in a row in which what its rings have could not be had */
     bool listed, ended;
 };
 
@@ -240,28 +242,44 @@ static int append_row(void *arg, const struct ring_row *row)
 
 static void count_lost(void *arg, uint64_t count) { ((struct appending *)arg)->lost += count; }
 
-/* Appends what came in a ring since the last time: of a ring that is another one, all of it. */
+static struct ring_copy question(const struct item *item, enum history_recorded table)
+{
+    const struct history_followed *followed = &item->now.rings[table];
+
+    return (struct ring_copy){.ask = {.table = recorded[table].table,
+                                      .since = followed->since,
+                                      .at = followed->at,
+                                      .most = recorded[table].rows}};
+}
+
+/* Whether it is another ring than the one that was followed: then it is followed from where that
+ * was left, or all of it. */
+static bool adopt(struct history *history, struct item *item, enum history_recorded table,
+                  struct ring_copy *copy)
+{
+    struct history_followed *followed = &item->now.rings[table];
+
+    if (!copy->told.is_there || copy->told.since == followed->since)
+        return false;
+    followed->since = copy->told.since;
+    followed->at = (struct ring_position){0};
+    (void)history_file_get_followed(history->file, &item->front, followed);
+    *copy = question(item, table);
+    return true;
+}
+
+/* Appends what came in a ring since the last time. */
 static int append_ring(struct history *history, struct item *item, enum history_recorded table,
-                       struct ring_reader *ring)
+                       const struct ring_copy *copy)
 {
     struct history_followed *followed = &item->now.rings[table];
     struct appending appending = {history, item, table, 0};
     const struct ring_follower follower = {append_row, count_lost, &appending};
-    uint64_t most = recorded[table].rows;
-    struct ring_counts counts;
-
-    if (followed->since != ring_reader_since(ring)) {
-        followed->since = ring_reader_since(ring);
-        followed->at = (struct ring_position){0};
-        (void)history_file_get_followed(history->file, &item->front, followed);
-    }
     struct ring_position before = followed->at;
-    ring_reader_count(ring, &counts);
-    if (counts.written > before.row && counts.written - before.row > most) {
-        appending.lost = counts.written - most - before.row;
-        followed->at.row = counts.written - most;
-    }
-    int r = ring_reader_follow(ring, &followed->at, &follower);
+
+    if (!copy->told.is_there || copy->told.since != followed->since)
+        return 0;
+    int r = ring_copy_pass(copy, &followed->at, &follower);
     if (r == 0 && appending.lost) {
         _cleanup_(text_deinit) struct text line = TEXT_INIT;
         event_text_lost(item->process->pid, appending.lost, &line);
@@ -274,17 +292,31 @@ static int append_ring(struct history *history, struct item *item, enum history_
     return r;
 }
 
+/* What can't be had now is asked for the next time. */
 static int append_rings(struct history *history, struct item *item)
 {
+    struct recording *recording = process_recording(item->process);
+    _cleanup_(text_deinit) struct text first = TEXT_INIT, answer = TEXT_INIT;
+    struct ring_copy copies[HISTORY_RECORDED];
+    bool any = false, again = false;
     int r = 0;
 
-    for (unsigned i = 0; i < HISTORY_RECORDED && r == 0; i++) {
-        struct ring_reader *ring =
-            recording_ring(process_recording(item->process), recorded[i].table);
-        if (ring)
-            r = append_ring(history, item, (enum history_recorded)i, ring);
-        ring_reader_unref(ring);
+    for (unsigned i = 0; i < HISTORY_RECORDED; i++) {
+        copies[i] = question(item, (enum history_recorded)i);
+        any |= recording_has(recording, recorded[i].table);
     }
+    if (!any)
+        return 0;
+    item->missed++;
+    if (recording_copy(recording, copies, HISTORY_RECORDED, &first) < 0)
+        return 0;
+    for (unsigned i = 0; i < HISTORY_RECORDED; i++)
+        again |= adopt(history, item, (enum history_recorded)i, &copies[i]);
+    if (again && recording_copy(recording, copies, HISTORY_RECORDED, &answer) < 0)
+        return 0;
+    item->missed = 0;
+    for (unsigned i = 0; i < HISTORY_RECORDED && r == 0; i++)
+        r = append_ring(history, item, (enum history_recorded)i, &copies[i]);
     return r;
 }
 
@@ -356,17 +388,18 @@ static int append(struct history *history, struct item *item)
     bool started = item->now.started;
 
     /* asked first: then all that there will be is there */
-    item->ended = process_ended(item->process);
-    if (!item->ended) {
+    bool ended = process_ended(item->process);
+    if (!ended) {
         read_owner(history, item);
         read_membership(item);
     }
     item->front.job = *item->job ? item->job : NULL;
-    int r = item->listed && !item->ended ? append_sample(history, item) : 0;
+    int r = item->listed && !ended ? append_sample(history, item) : 0;
     if (r == 0)
         r = append_events(history, item);
     if (r == 0)
         r = append_rings(history, item);
+    item->ended = ended && feed_ended(item->feed) && (!item->missed || item->missed >= MISSED_MAX);
     if (r == 0)
         r = append_profile(history, item);
     if (r == 0 && item->ended)

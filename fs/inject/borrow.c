@@ -7,26 +7,16 @@
 #include "fs/trace/restart.h"
 #include "fs/trace/tracer.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <linux/rseq.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #define WORD sizeof(uint64_t)
 
-/* What the kernel leaves in rax of a system call that it means to begin anew
- * (include/linux/errno.h). */
-#define ERESTARTSYS 512
-#define ERESTARTNOINTR 513
-#define ERESTARTNOHAND 514
-#define ERESTART_RESTARTBLOCK 516
-#define SYSCALL_SIZE 2 /* bytes of the instruction */
-#define TRAP_FLAG 0x100ull
 #define LOOK_NS 50000000ull /* between looks at a thread that doesn't come back */
 
 static int detach(pid_t tid, int signal)
@@ -36,12 +26,12 @@ static int detach(pid_t tid, int signal)
 
 static int read_state(struct borrow *borrow)
 {
-    struct iovec io = {&borrow->regs, sizeof borrow->regs};
+    int r = registers_read(borrow->tid, &borrow->regs);
 
-    if (ptrace(PTRACE_GETREGSET, borrow->tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ||
+    if (r == 0 &&
         ptrace(PTRACE_GETSIGMASK, borrow->tid, (void *)sizeof borrow->mask, &borrow->mask) < 0)
-        return -errno;
-    return 0;
+        r = -errno;
+    return r;
 }
 
 int borrow_stop(pid_t tid, struct borrow *out)
@@ -84,8 +74,7 @@ void borrow_restart(struct borrow *borrow)
 
 bool borrow_needs_restart_block(const struct borrow *borrow)
 {
-    return (int64_t)borrow->regs.orig_rax >= 0 &&
-           (int64_t)borrow->regs.rax == -ERESTART_RESTARTBLOCK;
+    return registers_need_restart_block(&borrow->regs);
 }
 
 static bool read_memory(const struct borrow *borrow, uint64_t addr, void *data, size_t size)
@@ -108,7 +97,7 @@ bool borrow_in_sequence(const struct borrow *borrow)
     if (!area.rseq_cs)
         return false;
     return !read_memory(borrow, area.rseq_cs, &section, sizeof section) ||
-           borrow->regs.rip - section.start_ip < section.post_commit_offset;
+           registers_pc(&borrow->regs) - section.start_ip < section.post_commit_offset;
 }
 
 uint64_t borrow_release(struct borrow *borrow)
@@ -149,28 +138,6 @@ static int harmless_signal(pid_t tid)
     return SIGURG;
 }
 
-/* Tells where and how a thread that restores itself enters an interrupted system call again, as the
- * kernel would make it. */
-static void resume_point(const struct user_regs_struct *regs, uint64_t *rip, uint64_t *rax)
-{
-    *rip = regs->rip;
-    *rax = regs->rax;
-    if ((int64_t)regs->orig_rax < 0)
-        return;
-    switch (-(int64_t)regs->rax) {
-    case ERESTARTSYS:
-    case ERESTARTNOINTR:
-    case ERESTARTNOHAND:
-        *rip -= SYSCALL_SIZE;
-        *rax = regs->orig_rax;
-        break;
-    case ERESTART_RESTARTBLOCK:
-        *rip -= SYSCALL_SIZE;
-        *rax = SYS_restart_syscall;
-        break;
-    }
-}
-
 /* Copies the block by ptrace(2), which touches nothing but the memory of a stopped tracee: under
  * its number there may be a thread that executes another program by now. */
 static int copy_block(const struct borrow *borrow, struct bootstrap_block *block, bool write)
@@ -190,14 +157,6 @@ static int copy_block(const struct borrow *borrow, struct bootstrap_block *block
     return 0;
 }
 
-static int set_registers(const struct borrow *borrow, const struct user_regs_struct *regs)
-{
-    struct iovec io = {(void *)regs, sizeof *regs};
-
-    return ptrace(PTRACE_SETREGSET, borrow->tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ? -errno
-                                                                                          : 0;
-}
-
 static int set_mask(const struct borrow *borrow, uint64_t mask)
 {
     return ptrace(PTRACE_SETSIGMASK, borrow->tid, (void *)sizeof mask, &mask) < 0 ? -errno : 0;
@@ -205,11 +164,10 @@ static int set_mask(const struct borrow *borrow, uint64_t mask)
 
 static bool in_stub(const struct borrow *borrow)
 {
-    struct user_regs_struct regs;
-    struct iovec io = {&regs, sizeof regs};
+    struct registers regs;
 
-    return ptrace(PTRACE_GETREGSET, borrow->tid, (void *)(uintptr_t)NT_PRSTATUS, &io) == 0 &&
-           regs.rip - borrow->stub < (uint64_t)(bootstrap_end - bootstrap_begin);
+    return registers_read(borrow->tid, &regs) == 0 &&
+           registers_pc(&regs) - borrow->stub < (uint64_t)(bootstrap_end - bootstrap_begin);
 }
 
 /* Waits for its next stop. *ready: when it was last seen to have a processor, or to wait for one.
@@ -264,12 +222,12 @@ static int run_stub(struct borrow *borrow, uint64_t state, struct bootstrap_bloc
 
 int borrow_begin(struct borrow *borrow, struct bootstrap_block *block)
 {
-    struct user_regs_struct regs = borrow->regs;
-    uint64_t rip, rax;
+    struct registers regs = borrow->regs;
 
-    resume_point(&borrow->regs, &rip, &rax);
-    borrow->block = regs.rsp - BLOCK_RED_ZONE - sizeof *block;
-    block->resume = rip;
+    registers_resume(&regs);
+    borrow->block = registers_sp(&regs) - ARCH_RED_ZONE - sizeof *block;
+    block->resume = registers_pc(&regs);
+    block->extra = registers_for_stub(&borrow->regs);
     block->mask = borrow->mask;
     block->signal = (uint64_t)harmless_signal(borrow->tid);
     block->state = BOOTSTRAP_BEGUN;
@@ -277,12 +235,8 @@ int borrow_begin(struct borrow *borrow, struct bootstrap_block *block)
     int r = copy_block(borrow, block, true);
     if (r < 0)
         return r;
-    regs.rip = borrow->stub;
-    regs.rsp = borrow->block;
-    regs.rax = rax;
-    regs.orig_rax = ~0ull;
-    regs.eflags &= ~TRAP_FLAG;
-    r = set_registers(borrow, &regs); /* from here on it restores itself */
+    registers_redirect(&regs, borrow->stub, borrow->block);
+    r = registers_write(borrow->tid, &regs); /* from here on it restores itself */
     if (r == 0)
         r = set_mask(borrow, ~(1ull << (block->signal - 1)));
     return r == 0 ? run_stub(borrow, BOOTSTRAP_BEGUN, block) : r;
@@ -302,5 +256,5 @@ int borrow_go(struct borrow *borrow, bool go, struct bootstrap_block *block)
 void borrow_restore(const struct borrow *borrow)
 {
     set_mask(borrow, borrow->mask);
-    set_registers(borrow, &borrow->regs);
+    registers_write(borrow->tid, &borrow->regs);
 }

@@ -5,23 +5,22 @@
  * that it has not been changed. */
 #pragma once
 
+#include "agent/arch/arch.h"
 #include "fs/base/interrupt.h"
 #include "fs/inject/inject_abi.h"
 
 #include <stdbool.h>
-
 #include <sys/types.h>
-#include <sys/user.h>
 
 /* So long the stub may take to come back each time, without what it waits for a processor. */
 #define BORROW_CALL_DEADLINE_NS 2000000000ull
 
 struct borrow {
     pid_t tid;
-    struct user_regs_struct regs; /* as they are to be again */
-    uint64_t mask;                /* of blocked signals, likewise */
-    uint64_t since;               /* when it was asked to stop, CLOCK_MONOTONIC in ns */
-    uint64_t block;               /* address of its struct bootstrap_block */
+    struct registers regs; /* as they are to be again */
+    uint64_t mask;         /* of blocked signals, likewise */
+    uint64_t since;        /* when it was asked to stop, CLOCK_MONOTONIC in ns */
+    uint64_t block;        /* address of its struct bootstrap_block */
     /* to be set before borrow_begin(): */
     uint64_t stub;        /* address of bootstrap_begin in the target */
     uint64_t deadline_ns; /* when the stub is waited for no longer, CLOCK_MONOTONIC in ns */
@@ -50,10 +49,10 @@ uint64_t borrow_release(struct borrow *borrow);
 int borrow_write_stub(const struct borrow *borrow, uint64_t addr);
 
 /* Makes it execute the stub at borrow->stub and waits until it has mapped the shim or failed to.
- * block is what to put on its stack but `resume` and `mask`; filled with what the stub left.
- * -EFAULT: its stack can't be written, and nothing happened, or not be read again, and it restores
- * itself; -ENOTRECOVERABLE: it met a fatal signal, which it got; -ETIMEDOUT, -EINTR: it restores
- * itself, and is still traced: the calling thread must end; -ESRCH. */
+ * block is what to put on its stack but `resume`, `extra` and `mask`; filled with what the stub
+ * left. -EFAULT: its stack can't be written, and nothing happened, or not be read again, and it
+ * restores itself; -ENOTRECOVERABLE: it met a fatal signal, which it got; -ETIMEDOUT, -EINTR: it
+ * restores itself, and is still traced: the calling thread must end; -ESRCH. */
 int borrow_begin(struct borrow *borrow, struct bootstrap_block *block);
 /* Makes it go on in the stub, with `go`, until it is done or failed. Errors as before. */
 int borrow_go(struct borrow *borrow, bool go, struct bootstrap_block *block);

@@ -8,7 +8,6 @@
 
 #include "agent/wire/proto.h"
 
-#include <cpuid.h>
 #include <errno.h>
 #include <string.h>
 
@@ -16,17 +15,6 @@
 #define TRACED_FOR_NS 500000000ull /* a tracer that stays longer than this is a debugger */
 
 /* ---- what is mapped ---- */
-
-/* Bytes of a thread's extended state (Intel SDM volume 1, 13.2): the same on all of a machine. */
-uint64_t xsave_size(void)
-{
-    unsigned a, b, c, d;
-
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) ||
-        !__get_cpuid_count(0xd, 0, &a, &b, &c, &d))
-        return 0;
-    return (b + 63u) & ~63ull;
-}
 
 static void set_calls(struct operation *o)
 {
@@ -164,7 +152,7 @@ static bool is_ours(const struct operation *o)
 static int judge(struct operation *o)
 {
     struct safe_points *points = o->injector->points;
-    uint64_t room = ROOM + xsave_size();
+    uint64_t room = ROOM + registers_extended_size();
     int r = 0;
 
     o->result->attempts++;
@@ -176,6 +164,8 @@ static int judge(struct operation *o)
             o->safety = UNSAFE_CHANGED;
         if (o->safety == SAFE && borrow_in_sequence(&o->borrow))
             o->safety = UNSAFE_RESTARTABLE;
+        if (o->safety == SAFE && !registers_can_be_borrowed(o->borrow.tid, &o->borrow.regs))
+            o->safety = UNSAFE_REGISTERS;
         if (o->safety != UNSAFE_CHANGED || tries)
             break;
         r = operation_refresh(o);

@@ -73,7 +73,7 @@ static int prepare(struct operation *o)
 
     if (!target_same_program(injector->target))
         return -ESRCH;
-    if (!xsave_size()) {
+    if (!registers_extended_size()) {
         text_puts(o->why, "this processor can't save its extended state (no XSAVE)");
         return -EOPNOTSUPP;
     }
@@ -174,7 +174,6 @@ static int run_borrowed(struct operation *o)
         .memfd_size = payload_size(&o->payload),
         .offset = payload_control(&o->payload),
         .work = payload_work(),
-        .xsave_size = xsave_size(),
         .name = MEMFD_NAME,
     };
 

@@ -1,10 +1,12 @@
 /* What an injection leaves in the target's memory for its three parts to share: the daemon, the
- * stub that the borrowed thread executes (bootstrap.S), and the code in the memfd (shim.c).
+ * stub that the borrowed thread executes (bootstrap_MACHINE.S), and the code in the memfd (shim.c).
  *
  * The memfd holds the library, rounded up to pages, then the control page, then the shim's code.
  * The last two are mapped next to each other. All of it can be written by the target: what the
  * daemon reads back is believed only within bounds. */
 #pragma once
+
+#include "agent/arch/arch.h"
 
 /* struct bootstrap_block, for the assembler */
 #define BLOCK_RESUME 0
@@ -17,12 +19,11 @@
 #define BLOCK_GO 56
 #define BLOCK_SIGNAL 64
 #define BLOCK_MASK 72
-#define BLOCK_XSAVE_SIZE 80
+#define BLOCK_EXTRA 80
 #define BLOCK_WORK 88
 #define BLOCK_ERROR 96
 #define BLOCK_NAME 104
 #define BLOCK_SIZE 128
-#define BLOCK_RED_ZONE 128 /* below a stack pointer, in use: System V ABI, 3.2.2 */
 
 /* bootstrap_block.state */
 #define BOOTSTRAP_BEGUN 0
@@ -34,7 +35,7 @@
 #define MEMFD_EXEC 0x10 /* MFD_EXEC, kernel 6.3: EINVAL before */
 #define MEMFD_NAME "probe-agent"
 
-#define SHIM_PAGE 4096
+#define SHIM_PAGE ARCH_PAGE_MAX
 #define SHIM_MAPPED (2 * SHIM_PAGE) /* the control page, the code */
 #define CONTROL_LEFT 0              /* offset of shim_control.left */
 
@@ -52,11 +53,11 @@ struct bootstrap_block {
     uint64_t control; /* out: where the control page is mapped */
     uint64_t state;   /* out: BOOTSTRAP_... */
     uint64_t go;
-    uint64_t signal;     /* that stops the thread for the daemon, and that nobody else minds */
-    uint64_t mask;       /* the thread's own signal mask */
-    uint64_t xsave_size; /* bytes of the extended state, a multiple of 64 */
-    uint64_t work;       /* offset of shim_work() from the control page */
-    int64_t error;       /* out: negative errno */
+    uint64_t signal; /* that stops the thread for the daemon, and that nobody else minds */
+    uint64_t mask;   /* the thread's own signal mask */
+    uint64_t extra;  /* registers_for_stub() */
+    uint64_t work;   /* offset of shim_work() from the control page */
+    int64_t error;   /* out: negative errno */
     char name[24];
 };
 
@@ -130,7 +131,7 @@ BLOCK_HAS(state, BLOCK_STATE);
 BLOCK_HAS(go, BLOCK_GO);
 BLOCK_HAS(signal, BLOCK_SIGNAL);
 BLOCK_HAS(mask, BLOCK_MASK);
-BLOCK_HAS(xsave_size, BLOCK_XSAVE_SIZE);
+BLOCK_HAS(extra, BLOCK_EXTRA);
 BLOCK_HAS(work, BLOCK_WORK);
 BLOCK_HAS(error, BLOCK_ERROR);
 BLOCK_HAS(name, BLOCK_NAME);
@@ -139,7 +140,7 @@ _Static_assert(offsetof(struct shim_control, left) == CONTROL_LEFT, "shim_contro
 _Static_assert(sizeof(struct shim_control) <= SHIM_PAGE, "shim_control");
 
 #ifndef SHIM
-/* bootstrap.S: copied into the target; runs at any address. */
+/* bootstrap_MACHINE.S: copied into the target; runs at any address. */
 extern const uint8_t bootstrap_begin[], bootstrap_end[], bootstrap_unmap[];
 #endif
 #endif

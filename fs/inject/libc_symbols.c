@@ -1,8 +1,8 @@
 #include "fs/inject/libc_symbols.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/arch/insn.h"
 #include "fs/base/array.h"
-#include "fs/remote/native/insn.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -217,6 +217,8 @@ int libc_symbols_find(struct modules *modules, struct libc_symbols *out, struct 
     /* hundreds of small reads: from one copy of where the tables are */
     struct memory_image head = {.base = libc->base, .size = libc->start - libc->base};
     struct memory copy = {.image = &head};
+    if (!head.size) /* they share a segment with the code */
+        head.size = libc->end - libc->base;
     if (head.size > HEAD_MAX)
         head.size = HEAD_MAX;
     _cleanup_free_ uint8_t *data = malloc(head.size ? head.size : 1);

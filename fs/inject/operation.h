@@ -36,10 +36,6 @@ struct operation {
     struct safety_place place;
 };
 
-/* Bytes of a thread's extended state (Intel SDM volume 1, 13.2), the same on all of a
- * machine; 0: it can't be saved. */
-uint64_t xsave_size(void);
-
 /* Takes over what is mapped now, and where things are in it. -EAGAIN: that isn't known yet, since
  * the process is only beginning to run another program; -EOPNOTSUPP, -ESRCH, -EPERM, -ENOMEM. */
 int operation_refresh(struct operation *o);

@@ -161,7 +161,7 @@ int safe_points_refresh(struct safe_points *points, uint64_t image_base, struct 
 /* One look at one thread. */
 struct look {
     struct safe_points *points;
-    const struct user_regs_struct *regs;
+    const struct registers *regs;
     uint64_t fresh;      /* start of the module that was last found to be still mapped */
     unsigned run;        /* consecutive frames of libc up to here */
     uint64_t start, end; /* the outermost of them: the function that was called from outside */
@@ -196,10 +196,7 @@ static enum code_kind code_kind(const struct safe_points *points, const struct m
     return i < points->ncodes ? points->codes[i].kind : CODE_OTHER;
 }
 
-static bool in_futex(const struct user_regs_struct *regs)
-{
-    return (int64_t)regs->orig_rax == LWP_FUTEX;
-}
+static bool in_futex(const struct registers *regs) { return registers_syscall(regs) == SYS_futex; }
 
 /* The consecutive frames of libc that end here, called by another module. */
 static bool run_is_safe(const struct look *look)
@@ -293,16 +290,17 @@ static enum safety check_frames(struct look *look, size_t n, enum native_end end
  * larger piece (pthread_attr_setstack(3)), so that no mapping says it; glibc's own description of
  * the thread, at the end of the stack, does: three words, where the stack begins, its size, and
  * that of its guard (struct pthread, nptl/descr.h, the same since 2.4). 0: it isn't there. */
-static uint64_t stack_begin(const struct safe_points *points, uint64_t description)
+static uint64_t stack_begin(const struct safe_points *points, uint64_t tls)
 {
     uint64_t words[DESCRIPTION_SIZE / sizeof(uint64_t)];
 
-    if (memory_read(points->memory, description, words, sizeof words) < 0)
+    if (memory_read(points->memory, ARCH_DESCRIPTION_ABOVE ? tls : tls - sizeof words, words,
+                    sizeof words) < 0)
         return 0;
     for (size_t i = 0; i + 2 < ARRAY_SIZE(words); i++) {
         uint64_t begin = words[i], size = words[i + 1], guard = words[i + 2];
-        uint64_t used = description - begin;
-        if (begin && begin < description && used < size && size - used <= DESCRIPTION_END_MAX &&
+        uint64_t used = tls - begin;
+        if (begin && begin < tls && used < size && size - used <= DESCRIPTION_END_MAX &&
             guard < used)
             return begin + guard;
     }
@@ -312,37 +310,39 @@ static uint64_t stack_begin(const struct safe_points *points, uint64_t descripti
 /* Bytes of stack below its pointer. A main thread's grows up to its limit. 0 also on a stack that
  * isn't the thread's own, as coroutines in C have: nothing tells where that begins. */
 static uint64_t stack_room(const struct safe_points *points, const struct vma *vma,
-                           const struct user_regs_struct *regs)
+                           const struct registers *regs)
 {
-    const struct mapping *known = maps_find(&points->maps, regs->rsp);
+    uint64_t sp = registers_sp(regs), tls = registers_tls(regs);
+    const struct mapping *known = maps_find(&points->maps, sp);
     struct rlimit limit;
 
     if (!known || strcmp(known->path, "[stack]")) {
-        uint64_t begin = stack_begin(points, regs->fs_base);
-        return begin && regs->rsp > begin && regs->rsp < regs->fs_base ? regs->rsp - begin : 0;
+        uint64_t begin = stack_begin(points, tls);
+        return begin && sp > begin && sp < tls ? sp - begin : 0;
     }
     if (prlimit(points->memory->pid, RLIMIT_STACK, NULL, &limit) < 0)
-        return regs->rsp - vma->start; /* another user's: what is mapped already */
-    uint64_t used = vma->end - regs->rsp;
+        return sp - vma->start; /* another user's: what is mapped already */
+    uint64_t used = vma->end - sp;
     return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
-enum safety safe_point_check(struct safe_points *points, const struct user_regs_struct *user,
+enum safety safe_point_check(struct safe_points *points, const struct registers *registers,
                              uint64_t room, struct safety_place *where)
 {
     enum safety safety = UNSAFE_STACK;
     struct native_regs regs;
     struct vma vma;
+    uint64_t sp = registers_sp(registers);
 
-    *where = (struct safety_place){.pc = user->rip, .exact = true};
+    *where = (struct safety_place){.pc = registers_pc(registers), .exact = true};
     points->cpython = false;
-    native_regs_set(&regs, user);
+    native_regs_set(&regs, registers);
     vmas_forget(points->vmas);
-    if (vma_find(points->vmas, user->rsp, &vma) < 0 || stack_room(points, &vma, user) < room)
+    if (vma_find(points->vmas, sp, &vma) < 0 || stack_room(points, &vma, registers) < room)
         return UNSAFE_STACK;
     for (size_t i = 0; i < ARRAY_SIZE(depths); i++) {
-        struct stack_copy copy = {.low = user->rsp, .high = vma.end, .data = points->stack};
-        struct look look = {.points = points, .regs = user};
+        struct stack_copy copy = {.low = sp, .high = vma.end, .data = points->stack};
+        struct look look = {.points = points, .regs = registers};
         size_t n;
         if (copy.high - copy.low > depths[i].bytes) {
             copy.high = copy.low + depths[i].bytes;
@@ -372,6 +372,7 @@ static const char *reason(enum safety safety)
     case UNSAFE_UNKNOWN: return "in code that can't be unwound";
     case UNSAFE_CHANGED: return "in code that was mapped just then";
     case UNSAFE_STACK: return "on a stack without room, or that can't be read";
+    case UNSAFE_REGISTERS: return "in a timed sleep, or in a computation with vectors";
     case UNSAFE_RESTARTABLE: return "in a restartable sequence";
     }
     return "somewhere";

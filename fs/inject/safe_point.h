@@ -23,6 +23,7 @@ enum safety {
     UNSAFE_UNKNOWN,     /* in code without call frame information, or of no file */
     UNSAFE_CHANGED,     /* in code that was mapped or unmapped since the last refresh */
     UNSAFE_STACK,       /* its stack has not enough room, or can't be read */
+    UNSAFE_REGISTERS,   /* what it does can only go on where it is */
     UNSAFE_RESTARTABLE, /* in a restartable sequence, rseq(2) */
 };
 
@@ -51,7 +52,7 @@ struct modules *safe_points_modules(struct safe_points *points);
 bool safe_points_mapped(struct safe_points *points, uint64_t addr);
 
 /* Judges a stopped thread by its registers; room: bytes that its stack must have left. */
-enum safety safe_point_check(struct safe_points *points, const struct user_regs_struct *regs,
+enum safety safe_point_check(struct safe_points *points, const struct registers *regs,
                              uint64_t room, struct safety_place *where);
 
 /* Whether the thread last judged is in a system call that CPython itself made: its own code takes

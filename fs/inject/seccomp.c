@@ -1,5 +1,6 @@
 #include "fs/inject/seccomp.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
@@ -7,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/futex.h>
 #include <linux/memfd.h>
 #include <sched.h>
@@ -256,8 +256,10 @@ static bool is_allowed(const struct sock_filter *filter, size_t n, enum seccomp_
     const struct allowed_call *calls = uses[use].calls;
 
     for (size_t i = 0; i < uses[use].n; i++) {
+        if (calls[i].number < 0)
+            continue; /* this machine hasn't got it */
         struct seccomp_data data = {.nr = calls[i].number,
-                                    .arch = AUDIT_ARCH_X86_64,
+                                    .arch = ARCH_AUDIT,
                                     .instruction_pointer = code};
         __builtin_memcpy(data.args, calls[i].args, sizeof data.args);
         uint32_t said = seccomp_evaluate(filter, n, &data);

@@ -24,30 +24,17 @@ asm(".pushsection .text.head, \"ax\"\n"
     ".long work - ., 0\n"
     ".popsection\n");
 
-static long call_kernel(long number, long a, long b, long c, long d, long e)
-{
-    register long r10 asm("r10") = d;
-    register long r8 asm("r8") = e;
-    long result;
-
-    asm volatile("syscall"
-                 : "=a"(result)
-                 : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
-                 : "rcx", "r11", "memory");
-    return result;
-}
-
 /* ppoll() leaves the kernel's restart block alone; futex() and nanosleep() with a timeout don't. */
 static void nap(long ns)
 {
     struct timespec t = {.tv_nsec = ns};
-    call_kernel(__NR_ppoll, 0, 0, (long)&t, 0, 8);
+    arch_call(__NR_ppoll, 0, 0, (long)&t, 0, 8);
 }
 
 static int64_t now(void)
 {
     struct timespec t;
-    call_kernel(__NR_clock_gettime, CLOCK_MONOTONIC, (long)&t, 0, 0, 0);
+    arch_call(__NR_clock_gettime, CLOCK_MONOTONIC, (long)&t, 0, 0, 0);
     return t.tv_sec * NANOSECONDS + t.tv_nsec;
 }
 
@@ -57,7 +44,7 @@ static void set(uint32_t *word, uint32_t value) { __atomic_store_n(word, value, 
 static void finish(struct shim_control *c)
 {
     set(&c->done, 1);
-    call_kernel(__NR_futex, (long)&c->done, FUTEX_WAKE, INT32_MAX, 0, 0);
+    arch_call(__NR_futex, (long)&c->done, FUTEX_WAKE, INT32_MAX, 0, 0);
 }
 
 /* Waits for the new thread, but not for ever: it may itself need what this one holds. */
@@ -70,7 +57,7 @@ static void park(struct shim_control *c)
         if (c->gentle)
             nap(SHIM_PARK_NAP_NS);
         else
-            call_kernel(__NR_futex, (long)&c->done, FUTEX_WAIT, 0, (long)&t, 0);
+            arch_call(__NR_futex, (long)&c->done, FUTEX_WAIT, 0, (long)&t, 0);
     }
 }
 
@@ -102,7 +89,7 @@ static void call_entry(struct shim_control *c, uint64_t address, uint64_t handle
 static void close_memfd(const struct shim_control *c)
 {
     if (c->fd >= 0)
-        call_kernel(__NR_close, c->fd, 0, 0, 0, 0);
+        arch_call(__NR_close, c->fd, 0, 0, 0, 0);
 }
 
 static void load(struct shim_control *c)
@@ -116,7 +103,7 @@ static void load(struct shim_control *c)
         copy_words(c->words, dlerror());
     close_memfd(c);
     if (c->remove[0])
-        call_kernel(__NR_unlink, (long)c->remove, 0, 0, 0, 0);
+        arch_unlink(c->remove);
     if (!handle) {
         set(&c->phase, SHIM_NOT_LOADED);
         return;
@@ -145,8 +132,8 @@ __attribute__((used, visibility("hidden"))) uint64_t thread_main(struct shim_con
     uint64_t all = ~0ull;
 
     /* the one signal that the borrowed thread has open is not for this one */
-    call_kernel(__NR_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, sizeof all, 0);
-    c->tid = (int32_t)call_kernel(__NR_gettid, 0, 0, 0, 0, 0);
+    arch_call(__NR_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, sizeof all, 0);
+    c->tid = (int32_t)arch_call(__NR_gettid, 0, 0, 0, 0, 0);
     if (c->op == SHIM_LOAD)
         load(c);
     else
@@ -161,20 +148,10 @@ __attribute__((used, visibility("hidden"))) uint64_t thread_main(struct shim_con
     return get(&c->left) ? c->unmap : 0;
 }
 
-asm(".pushsection .text\n"
-    "thread_start:\n"
-    "    push %rbx\n"
-    "    mov %rdi, %rbx\n"
-    "    call thread_main\n"
-    "    mov %rbx, %rdi\n"
-    "    pop %rbx\n"
-    "    test %rax, %rax\n"
-    "    jz 1f\n"
-    "    mov $8192, %esi\n" /* SHIM_MAPPED */
-    "    jmp *%rax\n"
-    "1:  ret\n"
-    ".popsection\n");
-_Static_assert(SHIM_MAPPED == 8192, "thread_start");
+#define TEXT(number) #number
+#define TEXT_OF(number) TEXT(number)
+asm(".pushsection .text\n" ARCH_CALL_AND_LEAVE("thread_start",
+                                               TEXT_OF(SHIM_MAPPED)) ".popsection\n");
 extern __attribute__((visibility("hidden"))) void *thread_start(void *control);
 
 static int start_thread(struct shim_control *c)

@@ -11,4 +11,5 @@ trap 'rm -f "$out"' EXIT
     -fno-stack-clash-protection -Wall -Wextra -Werror -Wno-unused-parameter \
     -nostdlib -static -Wl,--build-id=none -Wl,-T,"$top/fs/inject/shim.lds" \
     -o "$out" "$top/fs/inject/shim.c"
+"$("$@" -print-prog-name=objcopy)" -O binary -j .text "$out"
 od -An -v -tx1 "$out" | sed 's/ \(..\)/0x\1,/g'

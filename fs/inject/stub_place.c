@@ -8,7 +8,7 @@
 
 #define STEP 64
 #define STUB_MAX 1024
-#define PADDING_MAX 4096
+#define PADDING_MAX ARCH_PAGE_MAX
 
 /* How much of the stub lies at `at`, where the rest is zero: one that was killed while it wrote
  * leaves a beginning. -1: something else lies there. */

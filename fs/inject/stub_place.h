@@ -1,5 +1,5 @@
-/* The place in a target where the stub (bootstrap.S) can lie: the zero bytes between the end of
- * some code and the end of its last page, which are mapped, executable, and nobody's. */
+/* The place in a target where the stub (bootstrap_MACHINE.S) can lie: the zero bytes between the
+ * end of some code and the end of its last page, which are mapped, executable, and nobody's. */
 #pragma once
 
 #include "fs/remote/native/modules.h"

@@ -441,10 +441,22 @@ int agent_found(struct target *target, struct found_agent *out)
         _guard_mutex_(&attachment->lock);
         found = attachment->found;
     }
-    if (!found.record_addr || found_agent_refresh(&target->memory, &found) < 0)
-        return found_agent_find(&target->memory, out);
+    int r = found.record_addr ? found_agent_refresh(&target->memory, &found) : -ENOENT;
+    if (r < 0) /* who puts them in looks for them, too */
+        return target->attacher ? r : found_agent_find(&target->memory, out);
     *out = found;
     return 0;
+}
+
+void agent_tell(struct target *target, const struct found_agent *found)
+{
+    struct attachment *attachment = attachment_of(target);
+
+    if (!attachment)
+        return;
+    _guard_mutex_(&attachment->lock);
+    if (!attachment->session)
+        attachment->found = *found;
 }
 
 int agent_status(struct target *target, struct attach_status *out)

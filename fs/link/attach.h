@@ -73,9 +73,12 @@ int agent_attach(struct target *target, enum attach_way way, const struct interr
 int agent_connect(struct target *target, struct text *why, struct session **out);
 /* The session that there is, if its agent is alive, with a reference; else NULL. Asks nobody. */
 struct session *agent_session(struct target *target);
-/* The agent that this daemon talks with, if there is one, else what found_agent_find() finds. Its
- * errors. */
+/* The agent that this daemon talks with, if there is one, else what found_agent_find() finds, or
+ * what was told where others look for it. Its errors. */
 int agent_found(struct target *target, struct found_agent *out);
+/* Who puts agents into the target (target->attacher) has found one, whose record is still to be
+ * read. */
+void agent_tell(struct target *target, const struct found_agent *found);
 /* Ends the agent and, if nothing refers to it any more, unloads its library (*unloaded; if it
  * stays, why says what keeps it, also on success). -ENOTCONN: there is none; -EBUSY: another
  * daemon talks with it; -ETIMEDOUT: it did not get the GIL in time, and stays attached; -EINTR. */

@@ -3,6 +3,7 @@
  * refused, as they say what to change. */
 #include "fs/mount/check.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "fs/inject/refusal.h"
 #include "fs/mount/mountpoint.h"
@@ -230,6 +231,11 @@ static bool check_perf(const struct check *check, struct text *out)
 
 static bool check_registers(const struct check *check, struct text *out)
 {
+    if (!ARCH_WATCHES) {
+        no(out);
+        text_puts(out, "they are not used on " ARCH_NAME);
+        return false;
+    }
     if (check->trials.registers_perf == 0)
         return yes(out, NULL);
     if (check->trials.registers_ptrace == 0)

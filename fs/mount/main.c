@@ -223,11 +223,14 @@ static int open_owners(const struct options *options, struct mount *mount)
     if (options->contain == CONTAIN_NO)
         return 0;
     int r = owners_new(options->contain, &mount->access, &mount->owners, &why);
-    if (r < 0)
+    if (r < 0) {
+        if (!options->contain_word)
+            text_puts(&why, ", as it is mounted now");
         complain(&why);
-    else
-        registry_set_examiner(mount->registry, owners_examiner(mount->owners));
-    return r;
+        return options->contain_word ? r : 0;
+    }
+    registry_set_examiner(mount->registry, owners_examiner(mount->owners));
+    return 0;
 }
 
 static int run(struct options *options)

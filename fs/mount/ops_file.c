@@ -104,7 +104,7 @@ static void job_write(struct may_hang *work)
     struct input input = {.text = job->data, .size = job->size, .last = job->last};
     struct file_context *context = &job->context;
 
-    job->server.acts = job->mount->owners && entry_acts(job->place.entry);
+    job->server.asks = job->mount->owners && entry_asks(job->place.entry);
     int r = context_init(context, &job->server, job->place.process, &job->at);
     context->interrupt = &job->command.interrupt;
     context->flags = job->handle->writer->flags;

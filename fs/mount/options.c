@@ -168,6 +168,7 @@ static int read_profile(struct options *options, struct text *why)
     return 0;
 }
 
+/* Where all may look, one user's processes must not reach another's by what reads them. */
 static int read_contain(struct options *options, struct text *why)
 {
     static const char *const words[] = {
@@ -179,8 +180,10 @@ static int read_contain(struct options *options, struct text *why)
             return 0;
         }
     }
-    if (!options->contain_word)
+    if (!options->contain_word) {
+        options->contain = options->allow_other && geteuid() == 0 ? CONTAIN_YES : CONTAIN_NO;
         return 0;
+    }
     text_puts(why, "contain takes no, yes (what reads a process has that process's rights) or "
                    "strict (and nobody reads what these aren't enough for)");
     return -1;
@@ -271,8 +274,8 @@ void options_help(struct text *out)
         "    -o contain=WORD   yes: each user's processes are read by a process with that\n"
         "                      user's rights, which is all that a hostile one can take over\n"
         "                      or crash, and SQL is run by one without rights; strict:\n"
-        "                      what needs root's rights isn't read; no, the default: the\n"
-        "                      daemon reads and runs all\n"
+        "                      what needs root's rights isn't read; no: the daemon reads\n"
+        "                      and runs all. Root's with allow_other: yes, others: no\n"
         "    -o core=FILE[:EXECUTABLE]  show a core file of a CPython process in cores/; it\n"
         "                      may be given several times\n"
         "    -o sysroot=DIR    look for the files that core files name below DIR\n"

@@ -23,11 +23,11 @@ struct options {
     int help, version, check;
     int foreground; /* -f, and implied by -d */
     int allow_other;
-    int nonempty;       /* mount over a directory that holds something */
-    unsigned hidepid;   /* an enum hidepid */
-    char *contain_word; /* as it was given; NULL: not; owned */
-    enum contain contain;
-    char *history; /* a file that is appended to; NULL: none; owned */
+    int nonempty;         /* mount over a directory that holds something */
+    unsigned hidepid;     /* an enum hidepid */
+    char *contain_word;   /* as it was given; NULL: not; owned */
+    enum contain contain; /* by that, or else by who may look */
+    char *history;        /* a file that is appended to; NULL: none; owned */
     char *history_age, *history_size, *history_interval; /* as they were given; NULL: not; owned */
     char *profile;                                       /* as it was given; NULL: not; owned */
     struct profile_request profile_request;

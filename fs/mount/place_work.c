@@ -171,7 +171,7 @@ static int ask(struct call *call, struct place_work *work, bool *lost)
         return ask_owner(call, work, lost);
     work->server.keeps = call->mount->owners && !told &&
                          (work->call.op != OWNER_RENDER || !is_read);
-    work->server.acts = call->mount->owners && entry_acts(&layout[work->call.entry]);
+    work->server.asks = call->mount->owners && entry_asks(&layout[work->call.entry]);
     return ask_here(call, work, lost);
 }
 

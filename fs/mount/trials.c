@@ -1,6 +1,7 @@
 #include "fs/mount/trials.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/arch/debug_registers.h"
 #include "fs/trace/tracer.h"
 
 #include <errno.h>
@@ -99,16 +100,14 @@ struct acting {
 static int act(struct tracer *tracer, void *arg)
 {
     struct acting *acting = arg;
-    size_t dr7 = offsetof(struct user, u_debugreg) + 7 * sizeof(unsigned long);
-    struct user_regs_struct registers;
+    struct registers registers;
 
     int r = tracer_stop(tracer, acting->pid);
     if (r == 0)
         r = tracer_registers(tracer, acting->pid, &registers);
     if (r < 0)
         return r;
-    acting->trials->registers_ptrace =
-        ptrace(PTRACE_POKEUSER, acting->pid, (void *)dr7, NULL) < 0 ? -errno : 0;
+    acting->trials->registers_ptrace = debug_registers_clear(acting->pid);
     if (ptrace(PTRACE_POKEDATA, acting->pid, (void *)&word, (void *)WORD_AFTER) < 0)
         return -errno;
     return 0;

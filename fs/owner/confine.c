@@ -1,10 +1,10 @@
 #include "fs/owner/confine.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
@@ -143,8 +143,8 @@ int confine_files(enum confine what, pid_t writes)
  UNLESS(SYS_##name, 4), LOAD(args[n]), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (flag), 0, 1), \
      RETURN(SECCOMP_RET_ALLOW), RETURN(REFUSED)
 
-#define HEAD                                                              \
- LOAD(arch), UNLESS(AUDIT_ARCH_X86_64, 1), BPF_STMT(BPF_JMP | BPF_JA, 1), \
+#define HEAD                                                       \
+ LOAD(arch), UNLESS(ARCH_AUDIT, 1), BPF_STMT(BPF_JMP | BPF_JA, 1), \
      RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr)
 #define HEAD_SIZE 5
 
@@ -201,6 +201,7 @@ static const struct sock_filter reading[] = {
     ALLOW(ppoll),
     ALLOW(epoll_ctl),
     ALLOW(epoll_wait),
+    ALLOW(epoll_pwait),
     ALLOW(shutdown),
     ALLOW(write),
     /* threads */

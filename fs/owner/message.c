@@ -286,7 +286,9 @@ static int take_text(const struct owner_call *call, struct text *text)
 {
     bool blocks = call->op == OWNER_STACKS && call->value == STACKS_BLOCKS;
 
-    if (call->op == OWNER_EXAMINE || call->op == OWNER_ROWS) /* read by what knows its form */
+    /* read by what knows its form */
+    if (call->op == OWNER_EXAMINE || call->op == OWNER_ROWS || call->op == OWNER_RINGS ||
+        (call->op == OWNER_SAY && layout[call->entry].render == collectives_render))
         return 0;
     owner_drop_controls(text, blocks ? 0 : -1);
     return blocks && text->size && text->data[text->size - 1] ? -EPROTO : 0;

@@ -4,6 +4,7 @@
 #include "fs/base/worker.h"
 #include "fs/owner/confine.h"
 #include "fs/owner/message.h"
+#include "fs/owner/rings.h"
 #include "fs/owner/rows.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
@@ -85,9 +86,14 @@ static void answer(struct connection *connection, const struct owner_request *re
     out->error = request->call.pid ? find(self, &request->call, &process) : 0;
     if (out->error < 0)
         return;
-    if (request->call.op == OWNER_ROWS)
+    if (request->call.op == OWNER_RINGS)
+        rings_question_answer(request, (const char *)(request + 1), out);
+    else if (request->call.op == OWNER_ROWS)
         rows_question_answer(&server, process, request, (const char *)(request + 1),
                              &connection->unwanted, out);
+    else if (request->call.op == OWNER_SAY)
+        owner_say(&server, process, &request->call, (const char *)(request + 1), request->more,
+                  &connection->unwanted, out);
     else
         owner_serve(&server, process, request->reads ? &who : NULL, &request->call,
                     &connection->unwanted, out);

@@ -38,6 +38,7 @@ struct connection {
     int fd;
     pid_t tid; /* of the thread at the other end */
     struct connection *next;
+    char message[OWNER_PIECE]; /* which no thread has to have on its stack */
 };
 
 struct owner {
@@ -344,11 +345,12 @@ int owners_new(enum contain contain, const struct access *access, struct owners 
 /* With the lock. */
 static int begin_connection(const struct owner *owner, struct connection **out)
 {
-    struct connection *connection = calloc(1, sizeof *connection);
+    struct connection *connection = malloc(sizeof *connection);
     int ends[2];
 
     if (!connection)
         return -ENOMEM;
+    connection->next = NULL;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         free(connection);
         return -errno;
@@ -588,8 +590,7 @@ static int look(const struct connection *connection, struct waiting *waiting)
 
 /* Receives one message of the answer. Bytes; -EIO: nobody is there any more; or what look() says.
  */
-static ssize_t receive(const struct connection *connection, struct waiting *waiting, char *message,
-                       size_t cap)
+static ssize_t receive(struct connection *connection, struct waiting *waiting)
 {
     struct pollfd poll_fd = {.fd = connection->fd, .events = POLLIN};
     int r;
@@ -599,22 +600,21 @@ static ssize_t receive(const struct connection *connection, struct waiting *wait
         if (r < 0)
             return r;
     }
-    ssize_t n = recv(connection->fd, message, cap, 0);
+    ssize_t n = recv(connection->fd, connection->message, sizeof connection->message, 0);
     return n > 0 ? n : -EIO;
 }
 
-static int converse(const struct connection *connection, const struct owner_request *request,
+static int converse(struct connection *connection, const struct owner_request *request,
                     struct waiting *waiting, struct owner_answer *answer)
 {
     _cleanup_(owner_receipt_deinit) struct owner_receipt receipt = {.call = &request->call};
-    char message[OWNER_PIECE];
     int r = 1;
 
     if (owner_request_send(connection->fd, request) < 0)
         return -EPIPE;
     while (r > 0) {
-        ssize_t n = receive(connection, waiting, message, sizeof message);
-        r = n < 0 ? (int)n : owner_receipt_take(&receipt, message, (size_t)n);
+        ssize_t n = receive(connection, waiting);
+        r = n < 0 ? (int)n : owner_receipt_take(&receipt, connection->message, (size_t)n);
     }
     return r < 0 ? r : owner_receipt_answer(&receipt, answer);
 }
@@ -688,7 +688,7 @@ static uint64_t deadline_of(const struct owner_call *call)
 
     if (call->op == OWNER_ROWS)
         return OWNER_LARGE_NS;
-    if (call->op != OWNER_RENDER)
+    if (call->op != OWNER_RENDER && call->op != OWNER_SAY)
         return OWNER_NAMES_NS;
     return !strncmp(entry->path, "<pid>/heap/", 11) || entry->render == table_render
                ? OWNER_LARGE_NS
@@ -980,16 +980,16 @@ static int stacks(void *arg, pid_t pid, uint64_t start_time, enum stacks_form fo
     return r == 0 ? out->error : r;
 }
 
-/* Adds the rings of the tables that are wanted, as far as they are held here. */
-static void add_rings(struct recording *recording, struct wanted *const *wanted, size_t n,
-                      struct owner_request *request)
+/* Adds the ring of a table, if there is one and it isn't among them yet. */
+static void add_ring(struct recording *recording, enum recorded table,
+                     struct owner_request *request)
 {
-    for (size_t i = 0; i < n; i++) {
-        int table = wanted[i]->table->recorded;
-        int fd = table < 0 ? -1 : recording_ring_file(recording, (enum recorded)table);
-        if (fd >= 0)
-            request->rings[request->nrings++] = (struct owner_ring){(uint32_t)table, fd};
-    }
+    for (uint32_t i = 0; i < request->nrings; i++)
+        if (request->rings[i].table == table)
+            return;
+    int fd = recording_ring_file(recording, table);
+    if (fd >= 0)
+        request->rings[request->nrings++] = (struct owner_ring){table, fd};
 }
 
 static int rows(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
@@ -1013,7 +1013,10 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
     };
     request->more = (uint32_t)rows_question_write(wanted, n, looker, stop, (char *)(request + 1),
                                                   OWNER_MORE_MAX);
-    add_rings(process_recording(process), wanted, n, request);
+    for (size_t i = 0; i < n; i++)
+        if (wanted[i]->table->recorded >= 0)
+            add_ring(process_recording(process), (enum recorded)wanted[i]->table->recorded,
+                     request);
     int r = ask_request(arg, request, ended ? &left : NULL, stop->interrupt, &answer);
     owner_request_close(request);
     if (wanted[0]->rows.front && (r == -ENOMEM || r == -EFBIG)) {
@@ -1030,6 +1033,75 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
     text_add(why, answer.why.data, answer.why.size);
     owner_answer_deinit(&answer);
     return r;
+}
+
+/* Whose a process is, or was. -ESRCH and the like. */
+static int user_of(struct process *process, uid_t *out)
+{
+    struct access_target target;
+
+    int r = process_left(process, &target) ? 0 : access_read_target(process->pid, &target);
+    if (r == 0)
+        *out = target.uid[0];
+    return r;
+}
+
+/* What decodes for a user gave an answer that is none: it is ended, as what it says next may be the
+ * answer to this. */
+static void distrust(struct owners *owners, uid_t user)
+{
+    const struct owner_class class = {.nobody = true, .user = user};
+
+    _guard_mutex_(&owners->lock);
+    struct owner *owner = owner_of(owners, &class);
+    if (owner)
+        note_end(owners, owner, owner->generation, false);
+}
+
+/* Asks about the rings of a process of that user. */
+static int ask_for_rings(struct owners *owners, uid_t user, const struct owner_request *request,
+                         struct owner_answer *answer)
+{
+    struct may_hang *work = calloc(1, sizeof *work);
+
+    if (!work)
+        return -ENOMEM;
+    *work = (struct may_hang){.free = free_work}; /* of no process: memory is all it looks at */
+    may_hang_init(work);
+    int r = ask_nobody(owners, user, request, work, NULL, answer);
+    may_hang_unref(work);
+    return r;
+}
+
+/* Living or ended: nothing of the process is read, so it takes none of its rights. */
+static int rings(void *arg, struct process *process, struct ring_copy *copies, size_t n,
+                 struct text *answer)
+{
+    struct owner_answer told = {.text = TEXT_INIT, .why = TEXT_INIT};
+    _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
+    uid_t user = 0;
+
+    int r = request ? user_of(process, &user) : -ENOMEM;
+    if (r < 0)
+        return r;
+    *request = (struct owner_request){.call = {.op = OWNER_RINGS, .value = (uint32_t)n},
+                                      .more = (uint32_t)(n * sizeof copies->ask)};
+    struct ring_ask *asks = (struct ring_ask *)(request + 1);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&asks[i], &copies[i].ask, sizeof *asks);
+        add_ring(process_recording(process), (enum recorded)copies[i].ask.table, request);
+    }
+    r = ask_for_rings(arg, user, request, &told);
+    owner_request_close(request);
+    if (r == 0) {
+        *answer = told.text;
+        told.text = TEXT_INIT;
+        r = ring_copies_read(copies, n, answer);
+    }
+    owner_answer_deinit(&told);
+    if (r == -EPROTO)
+        distrust(arg, user);
+    return r == -EPROTO ? -EIO : r;
 }
 
 /* ---- putting agents in ---- */
@@ -1206,10 +1278,49 @@ static int tell(void *arg, struct process *process, const struct asked_for *aske
         r = read_told(&answer, out);
     if (r == -ESRCH && !answer.why.size)
         text_puts(&answer.why, "the process or the thread has ended");
-    if (r < 0 || asked->what == ASKED_WAIT)
-        text_add(why, answer.why.data, answer.why.size);
+    text_add(why, answer.why.data, answer.why.size);
     owner_answer_deinit(&answer);
     return r;
+}
+
+static uint32_t entry_of(const char *path)
+{
+    uint32_t entry = 0;
+
+    while (entry + 1 < layout_size && strcmp(layout[entry].path, path) != 0)
+        entry++;
+    return entry;
+}
+
+static int say(void *arg, struct process *process, const struct asked_line *asked,
+               const struct interrupt *interrupt, struct text *why, struct text *out)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
+
+    if (!request)
+        return -ENOMEM;
+    if (asked->size > OWNER_MORE_MAX)
+        return -E2BIG;
+    *request = (struct owner_request){.call = {.op = OWNER_SAY,
+                                               .entry = entry_of(asked->file),
+                                               .pid = process->pid,
+                                               .start_time = process->start_time,
+                                               .tid = asked->tid,
+                                               .depth = asked->depth,
+                                               .membership = process_membership(process),
+                                               .is_worker = process_is_worker(process)},
+                                      .more = (uint32_t)asked->size};
+    snprintf(request->call.word, sizeof request->call.word, "%s", asked->word);
+    memcpy(request + 1, asked->line, asked->size);
+    int r = ask_request(arg, request, NULL, interrupt, &answer);
+    text_add(why, answer.why.data, answer.why.size);
+    if (r == 0)
+        text_add(out, answer.text.data, answer.text.size);
+    if (r == -ESRCH && !why->size)
+        text_puts(why, "the process or the thread has ended");
+    owner_answer_deinit(&answer);
+    return r == 0 ? out->error : r;
 }
 
 const struct statement_runner *owners_statements(struct owners *owners)
@@ -1227,6 +1338,8 @@ const struct examiner *owners_examiner(struct owners *owners)
                                          .stacks = stacks,
                                          .rows = rows,
                                          .tell = tell,
+                                         .rings = rings,
+                                         .say = say,
                                          .attacher = &owners->attacher};
     return &owners->examiner;
 }

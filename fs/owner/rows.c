@@ -2,6 +2,7 @@
 
 #include "agent/base/clock.h"
 #include "fs/access/credentials.h"
+#include "fs/owner/rings.h"
 #include "fs/owner/sql_message.h"
 #include "fs/sql/heap.h"
 #include "fs/tables/scene.h"
@@ -115,17 +116,6 @@ static int add_stream(const struct filling *tables, struct text *out)
     return out->cut ? -EFBIG : out->error;
 }
 
-/* Holds the rings that came with the question, as the one who asks does. What is none any more, as
- * its process has written over the head of it, has no rows. */
-static int take_rings(const struct owner_request *request, struct recording *recording)
-{
-    int r = 0;
-
-    for (uint32_t i = 0; (r == 0 || r == -EPROTO) && i < request->nrings; i++)
-        r = recording_take_ring(recording, request->rings[i].table, request->rings[i].fd);
-    return r == -EPROTO ? 0 : r;
-}
-
 static int fill(struct file_context *context, struct recording *recording,
                 const struct membership *left, struct asked *asked, struct text *out)
 {
@@ -166,7 +156,7 @@ int rows_question_answer(const struct server *server, struct process *process,
         r = recording_new(&recording);
     if (r == 0) {
         context_refresh(&context);
-        r = take_rings(request, recording);
+        r = rings_take(request, recording);
     }
     if (r == 0)
         r = fill(&context, recording, process ? NULL : &request->call.membership, &asked,

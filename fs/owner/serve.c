@@ -1,16 +1,23 @@
 #include "fs/owner/serve.h"
 
 #include "fs/base/array.h"
+#include "fs/format/agent.h"
+#include "fs/format/held.h"
 #include "fs/format/identity.h"
 #include "fs/format/stacks.h"
 #include "fs/link/found.h"
 #include "fs/process/examiner.h"
 #include "fs/process/exited.h"
 #include "fs/process/registry.h"
+#include "fs/recording/held_threads.h"
 #include "fs/remote/memory/core.h"
 #include "fs/tables/scene.h"
 #include "fs/tree/agent_session.h"
+#include "fs/tree/ctl.h"
 #include "fs/tree/from_snapshot.h"
+#include "fs/tree/heap.h"
+#include "fs/tree/sources.h"
+#include "fs/tree/thread_order.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -79,13 +86,13 @@ int context_init(struct file_context *context, const struct server *server, stru
     context->recording = process_recording(process);
     if (entry_exited(entry))
         return exited_has(registry_exited(server->registry), process) ? 0 : -ESRCH;
-    bool held = server->keeps || server->acts;
+    bool held = server->keeps || server->asks;
     struct target *target = held                ? process_held(process)
                             : entry_rows(entry) ? scene_target(process)
                                                 : process_target(process);
     bool is_there = target && (!call->tid || thread_exists(target, call->tid)) &&
                     target_alive(target);
-    if (server->keeps && !server->acts && target && !atomic_load(&target->found))
+    if (server->keeps && !server->asks && target && !atomic_load(&target->found))
         target_unref(target);
     else
         context->target = target;
@@ -199,10 +206,37 @@ int owner_add_kept(const struct server *server, struct process *process,
     return r;
 }
 
-/* Says what a command has to know. */
+static int is_own(struct file_context *context, pid_t tid, uint64_t *out)
+{
+    _cleanup_(held_list_deinit) struct held_list agent = {0};
+
+    int r = held_list_read(context->target, context->recording, &agent);
+    *out = held_is_own(&agent, tid);
+    return r;
+}
+
+static int count_running(struct file_context *context, uint64_t *gil_held, uint64_t *counts)
+{
+    const struct snapshot_options options = {.depth = 1};
+    struct snapshot *snapshot = NULL;
+
+    int r = snapshot_take(context->target, &options, &snapshot);
+    if (r == 0 && !snapshot->supported)
+        r = -EOPNOTSUPP;
+    for (size_t i = 0; r == 0 && i < snapshot->nthreads; i++) {
+        *counts += snapshot->threads[i].state == THREAD_RUNNING;
+        *counts += snapshot->threads[i].waits_gil ? UINT64_C(1) << 32 : 0;
+    }
+    *gil_held = r == 0 && snapshot->gil_held;
+    snapshot_free(snapshot);
+    return r;
+}
+
+/* Says what has to be known, in numbers. */
 static int tell(struct file_context *context, const struct owner_call *call, struct text *out)
 {
     uint64_t first = 0, second = 0;
+    struct text *words = &context->why;
     int64_t interp = 0;
     int r = 0;
 
@@ -215,7 +249,17 @@ static int tell(struct file_context *context, const struct owner_call *call, str
         first = agent_session_gil_interval(context, call->interp);
         second = agent_session_patience(context, call->interp);
         break;
+    case ASKED_OWN: r = is_own(context, call->tid, &first); break;
+    case ASKED_RUNNING: r = count_running(context, &first, &second); break;
     case ASKED_WAIT: agent_session_say_waited(context, call->depth, call->word); break;
+    case ASKED_FREE_THREADED: first = context->target->runtime.free_threaded; break;
+    case ASKED_HELD: r = thread_held_since(context, &first); break;
+    case ASKED_ALL_HELD: first = ctl_all_held(context); break;
+    case ASKED_AGENT: agent_text_passive(context->target, words); break;
+    case ASKED_STOPPED: held_text_all(context->target, words); break;
+    case ASKED_STOPPED_MANY: held_text_count(context->target, words); break;
+    case ASKED_STATE: r = thread_state_text(context, words); break;
+    case ASKED_TIMEOUTS: ctl_add_timeouts(context, words); break;
     default: return -EOPNOTSUPP;
     }
     text_printf(out, "%" PRIu64 " %" PRIu64, first, second);
@@ -240,6 +284,15 @@ static int answer_in(struct file_context *context, const struct owner_call *call
     }
 }
 
+/* What was made of a call in a context, which came to r. */
+static int take_words(struct file_context *context, int r, struct owner_answer *answer)
+{
+    answer->noted = r == 0 ? context->noted : 0;
+    answer->why = context->why;
+    context->why = TEXT_INIT;
+    return answer->error = r;
+}
+
 int owner_serve(const struct server *server, struct process *process, struct credentials *who,
                 const struct owner_call *call, const struct interrupt *interrupt,
                 struct owner_answer *answer)
@@ -257,9 +310,34 @@ int owner_serve(const struct server *server, struct process *process, struct cre
         context_refresh(&context);
         r = answer_in(&context, call, answer);
     }
-    answer->noted = r == 0 ? context.noted : 0;
-    answer->why = context.why;
-    context.why = TEXT_INIT;
-    answer->error = r;
-    return r;
+    return take_words(&context, r, answer);
+}
+
+/* What a file is told of its process; NULL: nothing. */
+static file_say *say_of(const struct entry *entry)
+{
+    return entry->run == frame_value_run                                    ? frame_value_say
+           : entry->render == source_render                                 ? source_say
+           : entry->render == sources_render                                ? sources_say
+           : entry->render == heap_diff_render                              ? heap_diff_say
+           : entry->render == top_render || entry->render == all_top_render ? top_say
+           : entry->render == collectives_render                            ? collectives_say
+                                                                            : NULL;
+}
+
+int owner_say(const struct server *server, struct process *process, const struct owner_call *call,
+              const char *line, size_t size, const struct interrupt *interrupt,
+              struct owner_answer *answer)
+{
+    _cleanup_context_ struct file_context context = {0};
+    file_say *say = say_of(&layout[call->entry]);
+
+    int r = say ? context_init(&context, server, process, call) : -EOPNOTSUPP;
+    context.interrupt = interrupt;
+    context_refresh(&context);
+    if (r == 0)
+        r = say(&context, line, size, &answer->text);
+    if (r == 0)
+        r = text_finish(&answer->text);
+    return take_words(&context, r, answer);
 }

@@ -20,7 +20,9 @@ enum owner_op {
     OWNER_IDENTIFY,   /* what program it is: lines of format/identity.h */
     OWNER_STACKS,     /* its stacks, in a form of format/stacks.h */
     OWNER_ROWS,       /* rows of its tables (rows.h) */
-    OWNER_TELL,       /* what a command has to know of it: two numbers as the text (examiner.h) */
+    OWNER_RINGS,      /* what came in its rings (recording/ring_copy.h), of no process */
+    OWNER_SAY,        /* what the file has to know of it: a line follows (file_say) */
+    OWNER_TELL,       /* what has to be known of it: two numbers as the text (examiner.h) */
 };
 
 #define OWNER_SAMPLED_MAX 191
@@ -39,8 +41,8 @@ struct owner_call {
     uint32_t entry; /* index in the layout of the file or directory */
     uint32_t child; /* that of the child, of OWNER_FIND and OWNER_HAS */
     /* of OWNER_FIND: the number, where the child's name is one; of OWNER_EXAMINE: 1, as it is now;
-     * of OWNER_STACKS: enum stacks_form; of OWNER_ROWS: how many tables; of OWNER_TELL: enum
-     * asked_what, with seconds in depth, and what was lost in word */
+     * of OWNER_STACKS: enum stacks_form; of OWNER_ROWS: how many tables, of OWNER_RINGS: questions;
+     * of OWNER_TELL: enum asked_what, with seconds in depth, and what was lost in word */
     uint32_t value;
     int32_t pid;         /* 0 outside of processes */
     int32_t tid;         /* 0: no thread */
@@ -88,7 +90,7 @@ struct server {
     const struct statement_runner *statements; /* who runs them; NULL: this process */
     /* a process that wasn't read so far isn't read here: contexts have no target then ... */
     bool keeps;
-    bool acts; /* ... but one of which nothing is read */
+    bool asks; /* ... but one of which nothing is read */
 };
 
 /* The context of a place for the layout's functions. process: the one meant, NULL outside. call
@@ -109,3 +111,7 @@ int owner_add_kept(const struct server *server, struct process *process,
 int owner_serve(const struct server *server, struct process *process, struct credentials *who,
                 const struct owner_call *call, const struct interrupt *interrupt,
                 struct owner_answer *answer);
+/* As owner_serve(), of OWNER_SAY. */
+int owner_say(const struct server *server, struct process *process, const struct owner_call *call,
+              const char *line, size_t size, const struct interrupt *interrupt,
+              struct owner_answer *answer);

@@ -1,6 +1,7 @@
 /* How a process that runs statements (sql_process.h) and the mount's talk: over a pair of
- * SOCK_SEQPACKET sockets. It asks, one message at a time, and each is answered by one; when it is
- * done it tells what came of it. Both ends are one binary.
+ * SOCK_SEQPACKET sockets. It is told what to do by struct sql_job. Then it asks, one message at a
+ * time, and each is answered by one; when it is done it tells what came of it. Both ends are one
+ * binary.
  *
  * The mount's process believes nothing of what it is asked or told. The other one believes it all.
  */
@@ -19,7 +20,7 @@
 static_assert(SQL_LEAD >= TABLE_COLUMNS_MAX, "no table's own");
 
 enum statement_op {
-    STATEMENT_READY = 1, /* it waits for work: struct sql_job */
+    STATEMENT_BEGUN = 1, /* it has work, which it says once, and nothing answers */
     STATEMENT_TEXT,      /* more of the text, from byte `number` on: bytes */
     STATEMENT_ROWS,      /* the rows of `number` tables, struct sql_table each: struct sql_filled */
     STATEMENT_NEXT,      /* more of these rows: bytes of a stream (struct rows_stream) */
@@ -30,7 +31,8 @@ enum statement_op {
     STATEMENT_STEP,      /* more of its rows: bytes of a stream, of each row enum sql_step, and
                             values */
     STATEMENT_END,       /* no more of that cursor: a byte */
-    STATEMENT_DONE,      /* followed by struct sql_done, then by messages with what that counts */
+    STATEMENT_DONE,      /* followed by struct sql_done and what that counts, in as many messages as
+                            it takes */
 };
 
 #define SQL_SCHEMA_MAX 32
@@ -53,9 +55,10 @@ struct sql_request {
     uint64_t number;
 };
 
-/* What is to be run: struct input, and struct provider. */
+/* What is to be run: struct input, and struct provider. Followed by the beginning of the text. */
 struct sql_job {
     uint64_t left_ns; /* until the deadline */
+    uint64_t share;   /* bytes of the user's share of memory that it has without asking */
     uint64_t size, before, lines;
     uint32_t last, many;
     char attached[SQL_SCHEMA_MAX]; /* name of a schema; "": there is none */
@@ -82,9 +85,11 @@ struct sql_bound {
 struct sql_filled {
     int32_t error;
     uint32_t exceeded; /* they took more memory than a statement may */
+    uint64_t why;      /* bytes of words that follow; then come the first bytes of the stream */
 };
 
-/* What came of it: struct outcome, and how many bytes of words, and of what was said, follow. */
+/* What came of it: struct outcome, and how many bytes of words, and then of what was said, follow.
+ */
 struct sql_done {
     int32_t error;
     uint32_t retake;

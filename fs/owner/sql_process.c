@@ -92,11 +92,13 @@ static int read_stream(void *arg, void *out, size_t size)
 
 /* ---- rows ---- */
 
-/* Asks for the rows. 0, or why there are none. */
-static int ask_for_rows(struct wanted *const *wanted, size_t n, char *message, struct text *why)
+/* Asks for the rows, and hears the first of them. 0, or why there are none. */
+static int ask_for_rows(struct wanted *const *wanted, size_t n, struct stream *stream,
+                        struct text *why)
 {
     const struct sql_request head = {.op = STATEMENT_ROWS, .number = n};
     struct sql_filled filled;
+    char *message = stream->bytes;
 
     memcpy(message, &head, sizeof head);
     size_t size = sql_wanted_write(wanted, n, message + sizeof head, SQL_PIECE - sizeof head);
@@ -105,7 +107,9 @@ static int ask_for_rows(struct wanted *const *wanted, size_t n, char *message, s
     if (got < (ssize_t)sizeof filled)
         return got < 0 ? (int)got : -EIO;
     memcpy(&filled, message, sizeof filled);
-    text_add(why, message + sizeof filled, (size_t)got - sizeof filled);
+    text_add(why, message + sizeof filled, filled.why);
+    stream->at = sizeof filled + filled.why;
+    stream->size = (size_t)got;
     if (filled.exceeded)
         atomic_store(&heap_current()->exceeded, true);
     return filled.error;
@@ -119,9 +123,9 @@ static int fill(void *arg, struct wanted *const *wanted, size_t n, const struct 
 
     if (!stream)
         return -ENOMEM;
-    int r = ask_for_rows(wanted, n, stream->bytes, why);
     stream->op = STATEMENT_NEXT;
-    stream->number = stream->at = stream->size = 0;
+    stream->number = 0;
+    int r = ask_for_rows(wanted, n, stream, why);
     return r == 0 ? rows_stream_read(read_stream, stream, SIZE_MAX, wanted, n) : r;
 }
 
@@ -320,9 +324,10 @@ static const struct attached_ops attachment_ops = {
 
 /* ---- the text ---- */
 
-static int get_text(char *text, uint64_t size)
+/* Gets what is missing of it. */
+static int get_text(char *text, uint64_t at, uint64_t size)
 {
-    for (uint64_t at = 0; at < size;) {
+    while (at < size) {
         ssize_t n = ask(STATEMENT_TEXT, at, text + at, size - at);
         if (n <= 0)
             return n < 0 ? (int)n : -EIO;
@@ -331,11 +336,12 @@ static int get_text(char *text, uint64_t size)
     return 0;
 }
 
-static int tell_text(const struct text *text, size_t size)
+/* Tells what is left of it. */
+static int tell_text(const struct text *text, size_t at, size_t size)
 {
     int r = 0;
 
-    for (size_t at = 0, n; r == 0 && at < size; at += n) {
+    for (size_t n; r == 0 && at < size; at += n) {
         n = size - at < SQL_PIECE ? size - at : SQL_PIECE;
         r = tell(text->data + at, n);
     }
@@ -348,7 +354,7 @@ static int tell_done(int error, const struct outcome *outcome, const struct text
     const struct {
         struct sql_request request;
         struct sql_done done;
-    } message = {
+    } head = {
         .request.op = STATEMENT_DONE,
         .done = {.error = error,
                  .retake = outcome->retake,
@@ -357,14 +363,25 @@ static int tell_done(int error, const struct outcome *outcome, const struct text
                  .why = why->size < SQL_WHY_MAX ? why->size : SQL_WHY_MAX,
                  .said = said->size},
     };
+    size_t room = SQL_PIECE - sizeof head;
+    size_t of_why = head.done.why < room ? head.done.why : room;
+    size_t of_said = said->size < room - of_why ? said->size : room - of_why;
+    _cleanup_(text_deinit) struct text message = TEXT_INIT;
 
-    int r = tell(&message, sizeof message);
+    text_add(&message, (const char *)&head, sizeof head);
+    if (of_why)
+        text_add(&message, why->data, of_why);
+    if (of_said)
+        text_add(&message, said->data, of_said);
+    int r = message.error;
     if (r == 0)
-        r = tell_text(why, message.done.why);
-    return r == 0 ? tell_text(said, said->size) : r;
+        r = tell(message.data, message.size);
+    if (r == 0)
+        r = tell_text(why, of_why, head.done.why);
+    return r == 0 ? tell_text(said, of_said, said->size) : r;
 }
 
-static int run(const struct sql_job *job, const char *text)
+static int run(const struct sql_job *job, struct engine *engine, const char *text)
 {
     const struct attached_schema attached = {job->attached, &attachment_ops, NULL};
     const struct provider provider = {
@@ -382,28 +399,54 @@ static int run(const struct sql_job *job, const char *text)
     struct text said = TEXT_INIT, why = TEXT_INIT;
     struct outcome outcome = {0};
 
-    int r = query_feed(&provider, NULL, &input, &said, &why, &outcome);
+    engine_begin(engine, &provider, NULL);
+    heap_give_taken(heap_current(), job->share);
+    int r = query_feed_engine(engine, &input, &said, &why, &outcome);
     if (r == 0 && said.error)
         r = said.error;
     return tell_done(r, &outcome, &said, &why);
 }
 
+/* One for texts over one process, and one for those over many. */
+struct engines {
+    struct engine *one, *many;
+};
+
 /* One text: what a process is there for. */
-static void run_one(void)
+static void run_one(const struct engines *engines)
 {
-    const struct sql_request ready = {.op = STATEMENT_READY};
+    const struct sql_request begun = {.op = STATEMENT_BEGUN};
+    char *message = malloc(SQL_PIECE);
     struct sql_job job;
 
-    if (tell(&ready, sizeof ready) < 0 || hear(&job, sizeof job) != sizeof job)
+    ssize_t n = message ? hear(message, SQL_PIECE) : -ENOMEM;
+    if (n < (ssize_t)sizeof job || tell(&begun, sizeof begun) < 0)
         return;
+    memcpy(&job, message, sizeof job);
+    size_t came = (size_t)n - sizeof job;
     char *text = malloc(job.size + 1);
-    if (text && get_text(text, job.size) == 0)
-        (void)run(&job, text); /* whoever asked has its reply, or is gone */
+    if (!text)
+        return;
+    memcpy(text, message + sizeof job, came);
+    if (get_text(text, came, job.size) == 0) /* whoever asked has its reply, or is gone */
+        (void)run(&job, job.many ? engines->many : engines->one, text);
 }
 
 /* ---- the whole ---- */
 
-static int begin(void)
+/* Makes them before there is a text: it takes longer than most statements do. */
+static int make_engines(struct engines *engines)
+{
+    const struct provider one = {.tables = &python_tables},
+                          many = {.tables = &python_tables, .many = true};
+
+    int r = engine_make(&one, &engines->one);
+    if (r == 0)
+        r = engine_make(&many, &engines->many);
+    return r;
+}
+
+static int begin(struct engines *engines)
 {
     const struct owner_class nobody = {.nobody = true};
     int r = confine_descriptors(CHILD_CONTROL);
@@ -413,14 +456,14 @@ static int begin(void)
     if (r == 0)
         r = class_become(&nobody, -1);
     if (r == 0)
-        r = heap_start();
+        r = make_engines(engines);
     heap_ask(give_share, NULL);
     return r == 0 ? confine_calls(CONFINE_STARTING) : r;
 }
 
 /* Has a new process run a text, whose conversation goes by fd. It is the child of this one's
  * parent, which waits for it, and ends it. */
-static pid_t start_one(int fd)
+static pid_t start_one(int fd, const struct engines *engines)
 {
     pid_t pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
 
@@ -428,21 +471,23 @@ static pid_t start_one(int fd)
         return pid < 0 ? -errno : pid;
     bool has_it = dup2(fd, CHILD_CONTROL) == CHILD_CONTROL;
     close(fd);
+    sqlite3_randomness(0, NULL); /* each has numbers of its own */
     if (has_it && confine_calls(CONFINE_STATEMENT) == 0)
-        run_one();
+        run_one(engines);
     _exit(0);
 }
 
 int sql_process_main(void)
 {
-    struct sql_started started = {.error = begin()};
+    struct engines engines = {0};
+    struct sql_started started = {.error = begin(&engines)};
     char byte;
     int fd;
 
     prctl(PR_SET_NAME, SQL_PROCESS_NAME);
     while (tell(&started, sizeof started) == 0 && !started.error &&
            owner_receive(CHILD_CONTROL, &byte, sizeof byte, &fd) == 0 && fd >= 0) {
-        started.pid = start_one(fd);
+        started.pid = start_one(fd, &engines);
         started.error = started.pid < 0 ? started.pid : 0;
         close(fd);
     }

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/worker.h"
 #include "fs/owner/child.h"
 #include "fs/owner/message.h"
 #include "fs/owner/sql_message.h"
@@ -26,6 +27,7 @@ struct worker {
     pid_t pid; /* 0: there is none */
     int fd;
     struct worker *next; /* of those that run */
+    bool left;           /* it has told all */
 };
 
 struct statements {
@@ -34,7 +36,10 @@ struct statements {
     struct worker starter; /* what makes the others ... */
     struct worker next;    /* ... and the one that it made, or makes right now, before it is needed;
                               its pid is 0 until that is heard; fd -1: there is none */
-    struct worker *running; /* those that have a text */
+    struct worker *running; /* those that have a text, or had one and haven't ended yet */
+    pthread_cond_t changed; /* one has told all, or this is to end */
+    pthread_t ending;       /* ends them, since that takes as long as a statement does ... */
+    bool ends, closing;     /* ... if it was started; it is to return */
 };
 
 #define BATCH (SQL_PIECE / 2) /* bytes of rows, and of one more */
@@ -50,19 +55,21 @@ struct reading {
 
 /* One text that is run. */
 struct running {
-    struct worker worker;
+    struct worker *worker;
     const struct provider *provider;
     const struct input *input;
     struct stop stop;
     uint64_t until;               /* no message is waited for any longer */
-    bool begun;                   /* it has seen some of the text */
+    bool begun;                   /* it has work */
     struct heap *claimed, *given; /* what the process takes, and the rows on their way to it */
+    size_t share;                 /* bytes that were claimed for it before it asks */
     struct wanted *wanted;        /* these rows; n of them */
     size_t n;
     struct rows_stream stream;
     void *file; /* what is asked beside; NULL: it isn't open */
     struct reading readings[ATTACHED_CURSORS];
     char message[SQL_PIECE + 1];
+    size_t at, size; /* what of that is still to be taken, while a text comes */
 };
 
 /* ---- processes ---- */
@@ -237,30 +244,86 @@ static int start(struct statements *statements, struct worker *out)
     return 0;
 }
 
-/* Takes a process for a text, and has the next one made meanwhile. */
-static int take(struct statements *statements, struct worker *out)
-{
-    _guard_mutex_(&statements->lock);
-    int r = start(statements, out);
-    if (r == -EIO)
-        r = start(statements, out);
-    if (r < 0)
-        return r;
-    out->next = statements->running;
-    statements->running = out;
-    (void)order(statements); /* else whoever takes it tries again */
-    return 0;
-}
-
-static void leave(struct statements *statements, struct worker *worker)
+static void end_running(struct statements *statements, struct worker *worker)
 {
     struct worker **at = &statements->running;
 
     end(worker);
+    {
+        _guard_mutex_(&statements->lock);
+        while (*at != worker)
+            at = &(*at)->next;
+        *at = worker->next;
+    }
+    free(worker);
+}
+
+/* One that has told all. NULL: there is none. With the lock. */
+static struct worker *find_left(const struct statements *statements)
+{
+    struct worker *worker = statements->running;
+
+    while (worker && !worker->left)
+        worker = worker->next;
+    return worker;
+}
+
+static struct worker *next_left(struct statements *statements)
+{
+    struct worker *worker;
+
     _guard_mutex_(&statements->lock);
-    while (*at != worker)
-        at = &(*at)->next;
-    *at = worker->next;
+    while (!(worker = find_left(statements)) && !statements->closing)
+        pthread_cond_wait(&statements->changed, &statements->lock);
+    return worker;
+}
+
+static void *ending_main(void *arg)
+{
+    struct statements *statements = arg;
+    struct worker *worker;
+
+    while ((worker = next_left(statements)))
+        end_running(statements, worker);
+    return NULL;
+}
+
+/* Takes a process for a text, and has the next one made meanwhile. */
+static int take(struct statements *statements, struct worker **out)
+{
+    struct worker *worker = calloc(1, sizeof *worker);
+
+    if (!worker)
+        return -ENOMEM;
+    _guard_mutex_(&statements->lock);
+    int r = start(statements, worker);
+    if (r == -EIO)
+        r = start(statements, worker);
+    if (r < 0) {
+        free(worker);
+        return r;
+    }
+    if (!statements->ends)
+        statements->ends =
+            worker_start(ending_main, statements, "probefs-ending", &statements->ending) == 0;
+    worker->next = statements->running;
+    statements->running = worker;
+    (void)order(statements); /* else whoever takes it tries again */
+    *out = worker;
+    return 0;
+}
+
+/* It has told all, or is given up. */
+static void leave(struct statements *statements, struct worker *worker)
+{
+    bool ends;
+    {
+        _guard_mutex_(&statements->lock);
+        ends = worker->left = statements->ends;
+        pthread_cond_signal(&statements->changed);
+    }
+    if (!ends)
+        end_running(statements, worker);
 }
 
 bool statements_has(struct statements *statements, pid_t pid)
@@ -287,7 +350,7 @@ static int look(const struct running *running, unsigned *stopped)
 
     if (r < 0)
         return r;
-    return child_stays_stopped(running->worker.pid, stopped) ? -ETIME : 0;
+    return child_stays_stopped(running->worker->pid, stopped) ? -ETIME : 0;
 }
 
 /* Receives one message. Bytes; -EIO: nobody is there any more; or what look() says. */
@@ -295,7 +358,7 @@ static ssize_t receive(struct running *running)
 {
     const struct interrupt *interrupt = running->stop.interrupt;
     struct pollfd fds[] = {
-        {.fd = running->worker.fd, .events = POLLIN},
+        {.fd = running->worker->fd, .events = POLLIN},
         {.fd = interrupt ? interrupt->fd : -1, .events = POLLIN},
     };
     unsigned stopped = 0;
@@ -305,24 +368,26 @@ static ssize_t receive(struct running *running)
         r = look(running, &stopped);
     if (r < 0)
         return r;
-    ssize_t n = recv(running->worker.fd, running->message, sizeof running->message, 0);
+    ssize_t n = recv(running->worker->fd, running->message, sizeof running->message, 0);
     return n > 0 ? n <= (ssize_t)SQL_PIECE ? n : -EPROTO : -EIO;
 }
 
 /* Whoever asks without listening has no room left. */
 static int answer(const struct running *running, const void *message, size_t size)
 {
-    return send(running->worker.fd, message, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -EIO : 0;
+    return send(running->worker->fd, message, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -EIO : 0;
 }
 
 /* ---- what it asks ---- */
 
-static int answer_ready(const struct running *running)
+/* Gives it its work. */
+static int give(struct running *running)
 {
     const struct input *input = running->input;
     uint64_t now = monotonic_ns();
     struct sql_job job = {
         .left_ns = running->stop.deadline_ns > now ? running->stop.deadline_ns - now : 1,
+        .share = running->share,
         .size = input->size,
         .before = input->before,
         .lines = input->lines,
@@ -332,7 +397,19 @@ static int answer_ready(const struct running *running)
 
     if (running->provider->attached)
         snprintf(job.attached, sizeof job.attached, "%s", running->provider->attached->name);
-    return answer(running, &job, sizeof job);
+    size_t n = input->size < SQL_PIECE - sizeof job ? input->size : SQL_PIECE - sizeof job;
+    memcpy(running->message, &job, sizeof job);
+    if (n)
+        memcpy(running->message + sizeof job, input->text, n);
+    return answer(running, running->message, sizeof job + n);
+}
+
+static int hear_begun(struct running *running)
+{
+    if (running->begun)
+        return -EPROTO;
+    running->begun = true;
+    return 0;
 }
 
 static int answer_text(struct running *running, const struct sql_request *request)
@@ -342,7 +419,6 @@ static int answer_text(struct running *running, const struct sql_request *reques
 
     if (!left)
         return -EPROTO;
-    running->begun = true;
     return answer(running, input->text + request->number, left < SQL_PIECE ? left : SQL_PIECE);
 }
 
@@ -395,11 +471,13 @@ static int answer_rows(struct running *running, const struct sql_request *reques
     filled.exceeded = atomic_load(&running->given->exceeded);
     if (filled.error == 0)
         running->stream = (struct rows_stream){.wanted = running->wanted, .n = n};
-    size_t told = why.size < SQL_WHY_SHOWN ? why.size : SQL_WHY_SHOWN;
+    filled.why = why.size < SQL_WHY_SHOWN ? why.size : SQL_WHY_SHOWN;
     memcpy(running->message, &filled, sizeof filled);
-    if (told)
-        memcpy(running->message + sizeof filled, why.data, told);
-    return answer(running, running->message, sizeof filled + told);
+    if (filled.why)
+        memcpy(running->message + sizeof filled, why.data, filled.why);
+    size = sizeof filled + filled.why;
+    size += rows_stream_take(&running->stream, running->message + size, SQL_PIECE - size);
+    return answer(running, running->message, size);
 }
 
 static int answer_next(struct running *running)
@@ -578,12 +656,17 @@ static void close_beside(struct running *running)
 static int receive_text(struct running *running, size_t size, struct text *out)
 {
     while (out->size < size) {
-        ssize_t n = receive(running);
-        if (n < 0)
-            return (int)n;
-        if ((size_t)n > size - out->size)
-            return -EPROTO;
-        text_add(out, running->message, (size_t)n);
+        if (running->at == running->size) {
+            ssize_t n = receive(running);
+            if (n < 0)
+                return (int)n;
+            running->at = 0;
+            running->size = (size_t)n;
+        }
+        size_t left = running->size - running->at;
+        size_t n = left < size - out->size ? left : size - out->size;
+        text_add(out, running->message + running->at, n);
+        running->at += n;
         if (out->error)
             return -ENOMEM;
     }
@@ -597,15 +680,19 @@ static int receive_done(struct running *running, size_t size, struct text *said,
     _cleanup_(text_deinit) struct text words = TEXT_INIT, text = TEXT_INIT;
     struct sql_done done;
 
-    if (size != sizeof(struct sql_request) + sizeof done)
+    if (size < sizeof(struct sql_request) + sizeof done)
         return -EPROTO;
     memcpy(&done, running->message + sizeof(struct sql_request), sizeof done);
     if (!sql_done_is_sane(&done, running->input->size))
         return -EPROTO;
     running->until = monotonic_ns() + STATEMENTS_TELL_NS;
+    running->at = sizeof(struct sql_request) + sizeof done;
+    running->size = size;
     int r = receive_text(running, done.why, &words);
     if (r == 0)
         r = receive_text(running, done.said, &text);
+    if (r == 0 && running->at < running->size)
+        r = -EPROTO;
     if (r < 0)
         return r;
     owner_drop_controls(&words, -1);
@@ -623,7 +710,7 @@ static int receive_done(struct running *running, size_t size, struct text *said,
 static int converse(struct running *running, struct text *said, struct text *why,
                     struct outcome *outcome, int *error)
 {
-    int r = 0;
+    int r = give(running);
 
     while (r == 0) {
         struct sql_request request;
@@ -634,7 +721,7 @@ static int converse(struct running *running, struct text *said, struct text *why
             return -EPROTO;
         memcpy(&request, running->message, sizeof request);
         switch (request.op) {
-        case STATEMENT_READY: r = answer_ready(running); break;
+        case STATEMENT_BEGUN: r = hear_begun(running); break;
         case STATEMENT_TEXT: r = answer_text(running, &request); break;
         case STATEMENT_ROWS: r = answer_rows(running, &request, (size_t)n); break;
         case STATEMENT_NEXT: r = answer_next(running); break;
@@ -679,7 +766,7 @@ static int run(struct statements *statements, struct running *running, struct te
             return r;
         }
         r = converse(running, said, why, outcome, &error); /* it may have been ended by somebody */
-        leave(statements, &running->worker);
+        leave(statements, running->worker);
     }
     forget_rows(running);
     close_beside(running);
@@ -706,6 +793,9 @@ static int feed(void *arg, const struct provider *provider, const struct interru
         running->input = input;
         running->stop = (struct stop){interrupt, monotonic_ns() + wait};
         running->until = running->stop.deadline_ns + STATEMENTS_AFTER_NS;
+        struct heap *before = heap_enter(running->claimed);
+        running->share = heap_take(HEAP_PIECE) ? HEAP_PIECE : 0;
+        heap_enter(before);
         r = run(arg, running, said, why, outcome);
     } else {
         text_puts(why, "out of memory");
@@ -727,6 +817,7 @@ int statements_new(struct statements **out)
     statements->runner = (struct statement_runner){.arg = statements, .feed = feed};
     statements->next.fd = -1;
     pthread_mutex_init(&statements->lock, NULL);
+    pthread_cond_init(&statements->changed, NULL);
     *out = statements;
     return 0;
 }
@@ -735,8 +826,16 @@ void statements_free(struct statements *statements)
 {
     if (!statements)
         return;
+    if (statements->ends) {
+        pthread_mutex_lock(&statements->lock);
+        statements->closing = true;
+        pthread_cond_signal(&statements->changed);
+        pthread_mutex_unlock(&statements->lock);
+        pthread_join(statements->ending, NULL);
+    }
     end_next(statements);
     end_starter(&statements->starter);
+    pthread_cond_destroy(&statements->changed);
     pthread_mutex_destroy(&statements->lock);
     free(statements);
 }

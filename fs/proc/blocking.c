@@ -1,5 +1,6 @@
 #include "fs/proc/blocking.h"
 
+#include "agent/arch/arch.h"
 #include "fs/proc/procfs.h"
 
 #include <errno.h>
@@ -7,7 +8,6 @@
 #include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define ARGUMENTS 6

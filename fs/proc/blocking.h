@@ -24,7 +24,7 @@ enum blocking_kind {
 
 struct blocking {
     enum blocking_kind kind;
-    int number; /* of the system call on x86-64; -1: it is in none */
+    int number; /* of the system call; -1: it is in none */
     int fd;     /* -1: of none */
     uint64_t address, writers, count;
     pid_t child; /* as the process numbers it; 0: any of several */

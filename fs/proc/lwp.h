@@ -6,14 +6,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 
 #define LWP_MAX 16384 /* threads of a process that are looked at */
 
-/* Numbers of system calls on x86-64. A timed wait that a stop interrupted goes on as
- * restart_syscall, with the arguments of the one that it continues. */
-#define LWP_FUTEX 202
-#define LWP_RESTART 219
+/* Numbers of system calls. A timed wait that a stop interrupted goes on as restart_syscall, with
+ * the arguments of the one that it continues. */
+#define LWP_FUTEX SYS_futex
+#define LWP_RESTART SYS_restart_syscall
 
 #define LWP_ARGUMENTS 4 /* that are looked at */
 
@@ -59,5 +60,5 @@ struct lwp *lwp_find_inner(const struct lwp_list *list, pid_t inner_tid);
 /* Whether the process numbers its threads itself: it lives in a pid namespace below ours. */
 bool lwp_foreign(pid_t pid);
 
-/* The name of a system call of x86-64 by number ("futex"), or NULL. */
+/* The name of a system call by number ("futex"), or NULL. */
 const char *syscall_name(int number);

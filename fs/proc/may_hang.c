@@ -1,5 +1,6 @@
 #include "fs/proc/may_hang.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/worker.h"
@@ -9,7 +10,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 
 #define LOOK_NS (MAY_HANG_LOOK_MS * 1000000u)
 #define SLEEPS_MAX 20 /* looks; then it is left behind ... */

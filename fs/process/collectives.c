@@ -506,12 +506,11 @@ static void number_waits(struct collectives *out)
 
 static int read_recorded(struct recording *recording, struct collectives *out)
 {
-    struct ring_reader *ring = recording ? recording_ring(recording, RECORDED_COLLECTIVES) : NULL;
+    struct ring_counts counts;
 
-    if (!ring)
+    if (!recording || !recording_has(recording, RECORDED_COLLECTIVES))
         return 0;
-    int r = ring_reader_scan(ring, take_row, out, NULL);
-    ring_reader_unref(ring);
+    int r = recording_scan(recording, RECORDED_COLLECTIVES, take_row, out, &counts);
     if (r == 0)
         number_waits(out);
     return r;
@@ -532,4 +531,48 @@ int collectives_read(struct target *target, struct recording *recording, struct 
     if (!out->groups.n && !out->n)
         return -ENOENT;
     return read_recorded(recording, out);
+}
+
+/* ---- what somebody else says ---- */
+
+static void make_word(char *text, size_t size, bool lines)
+{
+    text[size - 1] = 0;
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if ((*p < 0x20 && !(lines && *p == '\n')) || *p == 0x7f ||
+            (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
+            *p = '?';
+}
+
+static bool make_sane_one(struct collective *c)
+{
+    make_word(c->op, sizeof c->op, false);
+    make_word(c->group, sizeof c->group, false);
+    make_word(c->shape, sizeof c->shape, false);
+    make_word(c->dtype, sizeof c->dtype, false);
+    make_word(c->func, sizeof c->func, false);
+    make_word(c->file, sizeof c->file, false);
+    make_word(c->variables, sizeof c->variables, true);
+    make_word(c->wait, sizeof c->wait, false);
+    c->has_shape = *(unsigned char *)&c->has_shape & 1;
+    c->standing.at_least = *(unsigned char *)&c->standing.at_least & 1;
+    return (unsigned)c->kind <= COLLECTIVE_NONE && (unsigned)c->standing.kind <= SEEN_AWAITING &&
+           c->seq >= -1 && c->peer >= -1;
+}
+
+bool collectives_make_sane(void *bytes)
+{
+    struct collectives *its = bytes;
+    bool sane = its->n <= COLLECTIVES_MAX && its->groups.n <= TORCH_GROUPS_MAX;
+
+    its->groups.cut = *(unsigned char *)&its->groups.cut & 1;
+    for (size_t i = 0; sane && i < its->n; i++)
+        sane = make_sane_one(&its->items[i]);
+    for (size_t i = 0; sane && i < its->groups.n; i++) {
+        struct torch_its_group *group = &its->groups.items[i];
+        make_word(group->name, sizeof group->name, false);
+        make_word(group->backend, sizeof group->backend, false);
+        sane = group->size >= -1 && its->counts[i].seq >= -1;
+    }
+    return sane;
 }

@@ -59,3 +59,7 @@ struct collectives {
  * process may hang (proc/may_hang.h). */
 int collectives_read(struct target *target, struct recording *recording, struct text *why,
                      struct collectives *out);
+
+/* Makes of bytes that somebody else says a struct collectives: texts end, and drive no terminal.
+ * False: its numbers can be none. */
+bool collectives_make_sane(void *bytes);

@@ -6,6 +6,8 @@
 #include "fs/format/backtrace.h"
 #include "fs/link/attach.h"
 #include "fs/proc/may_hang.h"
+#include "fs/process/examiner.h"
+#include "fs/trace/claims.h"
 
 #include <errno.h>
 
@@ -77,12 +79,26 @@ static void leave(struct crashes *crashes)
 
 /* ---- a look ---- */
 
-static void take_down(struct process *process, struct target *target)
+/* Its stacks, from who reads the process. */
+static int read_stacks(struct process *process, struct text *why, struct text *out)
+{
+    const struct examiner *examiner = process->examiner;
+    struct target *target;
+
+    if (examiner && !claim_exists(process->pid)) /* only who traces it can stop its threads */
+        return examiner->stacks(examiner->arg, process->pid, process->start_time, STACKS_BACKTRACE,
+                                why, out);
+    target = process_target(process);
+    int r = target ? backtrace_text(target, process_recording(process), why, out) : -ESRCH;
+    target_unref(target);
+    return r;
+}
+
+static void take_down(struct process *process)
 {
     struct text text = TEXT_INIT, why = TEXT_INIT;
 
-    if (backtrace_text(target, process_recording(process), &why, &text) == 0 &&
-        text.size > CRASHES_TEXT_MAX) {
+    if (read_stacks(process, &why, &text) == 0 && text.size > CRASHES_TEXT_MAX) {
         text_truncate(&text, CRASHES_TEXT_MAX);
         text_puts(&text, "\n[cut: it is longer than a megabyte]\n");
     }
@@ -95,13 +111,9 @@ static void take_down(struct process *process, struct target *target)
 static void look_run(struct may_hang *work)
 {
     struct process *process = ((struct look *)work)->process;
-    struct target *target = process_target(process);
 
-    if (target) {
-        process_watch(process); /* its rows are held from now on */
-        take_down(process, target);
-    }
-    target_unref(target);
+    process_watch(process); /* its rows are held from now on */
+    take_down(process);
 }
 
 static void look_free(struct may_hang *work)
@@ -116,7 +128,7 @@ static void *look_main(void *arg)
     struct crashes *crashes = look->crashes;
 
     may_hang_run(&look->work, NULL);
-    struct target *target = process_target(look->process);
+    struct target *target = process_held(look->process);
     struct session *session = target ? agent_session(target) : NULL;
     if (session)
         session_crash_seen(session); /* also where it was in vain */

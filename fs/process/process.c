@@ -4,6 +4,7 @@
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/format/identity.h"
+#include "fs/link/attach.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/examiner.h"
@@ -137,13 +138,22 @@ static void learn(struct process *process, struct target *target)
     facts_free(facts);
 }
 
+/* Who reads the process has looked for an agent; NULL: there is none. */
+static void tell_agent(struct process *process, struct target *target,
+                       const struct found_agent *agent)
+{
+    recording_tell_agent(process->recording, agent);
+    if (agent)
+        agent_tell(target, agent);
+}
+
 struct watching {
     struct may_hang work;
     struct process *process; /* a reference */
 };
 
 /* Whether its agent is known by now, or there may be one. Who reads the process looks for it. */
-static bool look_for_agent(struct process *process)
+static bool look_for_agent(struct process *process, struct target *target)
 {
     struct examined now;
 
@@ -152,7 +162,7 @@ static bool look_for_agent(struct process *process)
     bool is_there = process->examiner->examine(process->examiner->arg, process->pid,
                                                process->start_time, false, &now) == 0 &&
                     now.agent.record_addr;
-    recording_tell_agent(process->recording, is_there ? &now.agent : NULL);
+    tell_agent(process, target, is_there ? &now.agent : NULL);
     return is_there;
 }
 
@@ -163,7 +173,7 @@ static void watch(struct may_hang *work)
 
     if (!target)
         return;
-    if (look_for_agent(process))
+    if (look_for_agent(process, target))
         recording_refresh(process->recording, target);
     if (recording_any(process->recording) || profile_any(process->profile))
         learn(process, target);
@@ -356,6 +366,13 @@ int process_new(pid_t pid, struct process **out)
     return 0;
 }
 
+static int copy_rings(void *of, struct ring_copy *copies, size_t n, struct text *answer)
+{
+    struct process *process = of;
+
+    return process->examiner->rings(process->examiner->arg, process, copies, n, answer);
+}
+
 int process_new_examined(pid_t pid, const struct examiner *examiner,
                          const struct examined *examined, struct process **out)
 {
@@ -369,7 +386,8 @@ int process_new_examined(pid_t pid, const struct examiner *examiner,
     if (r < 0)
         return r;
     (*out)->examiner = examiner;
-    recording_tell_agent((*out)->recording, examined->agent.record_addr ? &examined->agent : NULL);
+    recording_decode_by((*out)->recording, &(struct ring_decoder){copy_rings, *out});
+    tell_agent(*out, target, examined->agent.record_addr ? &examined->agent : NULL);
     begin_membership(*out, &examined->membership);
     return 0;
 }

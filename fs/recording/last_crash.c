@@ -43,12 +43,10 @@ static int on_row(void *arg, const struct ring_row *row)
 
 int last_crash_read(struct recording *recording, struct last_crash *out)
 {
-    struct ring_reader *ring = recording_ring(recording, RECORDED_CRASH);
+    struct ring_counts counts;
 
     *out = (struct last_crash){0};
-    int r = ring ? ring_reader_scan(ring, on_row, out, NULL) : 0;
-    ring_reader_unref(ring);
-    return r;
+    return recording_scan(recording, RECORDED_CRASH, on_row, out, &counts);
 }
 
 void last_crash_deinit(struct last_crash *crash) { free(crash->rows); }

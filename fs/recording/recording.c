@@ -20,9 +20,10 @@
 
 /* What is held of one table. */
 struct held_ring {
-    struct ring_reader *reader; /* NULL: none yet */
-    int fd;                     /* its file, if others are to decode it; 0: it is closed */
-    uint64_t inode;
+    struct ring_reader *reader; /* NULL: none yet, or others are to decode it ... */
+    int fd;                     /* ... and this is its file; 0: it isn't kept */
+    uint64_t inode;             /* 0: there is none */
+    uint64_t size;              /* of the file */
     struct recording_state state;
 };
 
@@ -30,8 +31,9 @@ _Static_assert((int)RECORDED_TABLES <= PROTO_RINGS_MAX, "each table has a place 
 
 struct recording {
     atomic_uint refs;
-    atomic_bool expected; /* a look may find an agent that runs ... */
-    atomic_bool at_once;  /* ... and is not to be put off */
+    atomic_bool expected;        /* a look may find an agent that runs ... */
+    atomic_bool at_once;         /* ... and is not to be put off */
+    struct ring_decoder decoder; /* copy NULL: this process decodes */
 
     pthread_mutex_t looking; /* guards what is known of the agent; taken before lock */
     struct found_agent agent;
@@ -75,7 +77,7 @@ static void let_go(struct held_ring *held)
         close(held->fd);
     held->reader = NULL;
     held->fd = 0;
-    held->inode = 0;
+    held->inode = held->size = 0;
 }
 
 void recording_clear(struct recording *recording)
@@ -146,11 +148,14 @@ static int take_ring(struct recording *recording, const struct target *target, e
                      const struct probe_ring_place *place)
 {
     struct held_ring *held = &recording->rings[table];
-    struct ring_reader *reader;
+    struct ring_reader *reader = NULL;
     _cleanup_close_ int fd = -1;
+    uint64_t size = 0;
 
     int r = open_file(target, place->fd, place->inode, &fd);
-    if (r == 0)
+    if (r == 0 && recording->told)
+        r = ring_file_is_safe(fd, &size) && size <= RING_HEADER_SIZE + RING_SIZE_MAX ? 0 : -EPROTO;
+    else if (r == 0)
         r = ring_reader_open(fd, &recorded_layouts[table], &reader);
     if (r < 0)
         return r;
@@ -162,6 +167,7 @@ static int take_ring(struct recording *recording, const struct target *target, e
     let_go(held);
     held->reader = reader;
     held->inode = place->inode;
+    held->size = reader ? ring_reader_size(reader) : size;
     if (recording->told)
         held->fd = steal_fd(fd);
     return 0;
@@ -170,7 +176,7 @@ static int take_ring(struct recording *recording, const struct target *target, e
 static bool is_held(struct recording *recording, enum recorded table, uint64_t inode)
 {
     _guard_mutex_(&recording->lock);
-    return recording->rings[table].reader && recording->rings[table].inode == inode;
+    return inode && recording->rings[table].inode == inode;
 }
 
 /* ---- the agent's record ---- */
@@ -347,6 +353,140 @@ struct ring_reader *recording_ring(struct recording *recording, enum recorded ta
     return reader ? ring_reader_ref(reader) : NULL;
 }
 
+void recording_decode_by(struct recording *recording, const struct ring_decoder *decoder)
+{
+    recording->decoder = *decoder;
+}
+
+int recording_write_copies(struct recording *recording, const struct ring_ask *asks, size_t n,
+                           struct text *answer)
+{
+    struct ring_position behind[RECORDED_TABLES] = {0};
+    int r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++) {
+        enum recorded table = (enum recorded)asks[i].table;
+        struct ring_reader *ring = recording_ring(recording, table);
+        r = ring_copy_write(ring, &asks[i], &behind[table], answer);
+        ring_reader_unref(ring);
+    }
+    return r;
+}
+
+int recording_copy(struct recording *recording, struct ring_copy *copies, size_t n,
+                   struct text *answer)
+{
+    const struct ring_decoder *decoder = &recording->decoder;
+    struct ring_ask asks[RING_COPIES_MAX];
+
+    for (size_t i = 0; i < n; i++)
+        copies[i].ask.serial = monotonic_ns();
+    if (decoder->copy)
+        return decoder->copy(decoder->of, copies, n, answer);
+    for (size_t i = 0; i < n; i++)
+        asks[i] = copies[i].ask;
+    int r = recording_write_copies(recording, asks, n, answer);
+    return r < 0 ? r : ring_copies_read(copies, n, answer);
+}
+
+int recording_count(struct recording *recording, enum recorded table, struct ring_counts *out,
+                    uint64_t *size)
+{
+    _cleanup_(text_deinit) struct text answer = TEXT_INIT;
+    struct ring_copy copy = {.ask = {.table = table}};
+
+    if (!recording_has(recording, table))
+        return 0;
+    int r = recording_copy(recording, &copy, 1, &answer);
+    if (r < 0 || !copy.told.is_there)
+        return r;
+    *out = copy.told.counts;
+    *size = copy.told.size;
+    return 1;
+}
+
+int recording_pass(struct recording *recording, enum recorded table, uint64_t most,
+                   const struct ring_follower *follower, struct ring_counts *counts)
+{
+    _cleanup_(text_deinit) struct text answer = TEXT_INIT;
+    struct ring_copy copy = {.ask = {.table = table}};
+    struct ring_position at = {0};
+    unsigned pieces = RING_SIZE_MAX / RING_COPY_BYTES;
+    int r = recording_has(recording, table) ? recording_copy(recording, &copy, 1, &answer) : 0;
+
+    *counts = copy.told.counts;
+    copy.ask.since = copy.told.since;
+    copy.ask.most = most;
+    copy.told.more = copy.told.is_there;
+    while (r == 0 && copy.told.more && pieces-- > 0) {
+        text_clear(&answer);
+        copy.ask.at = at;
+        at.dropped = UINT64_MAX; /* these were never among the others: the counts say so */
+        r = recording_copy(recording, &copy, 1, &answer);
+        if (r == 0 && copy.told.since == copy.ask.since)
+            r = ring_copy_pass(&copy, &at, follower);
+    }
+    return r;
+}
+
+struct scanning {
+    int (*each)(void *arg, const struct ring_row *row);
+    void *arg;
+    bool any;
+    int error;
+};
+
+static int scan_row(void *arg, const struct ring_row *row)
+{
+    struct scanning *scanning = arg;
+
+    scanning->any = true;
+    return scanning->error ? scanning->error : scanning->each(scanning->arg, row);
+}
+
+/* Those before are not without a gap any more. */
+static void scan_lost(void *arg, uint64_t count)
+{
+    struct scanning *scanning = arg;
+
+    if (scanning->any && !scanning->error)
+        scanning->error = scanning->each(scanning->arg, NULL);
+    scanning->any = false;
+}
+
+int recording_scan(struct recording *recording, enum recorded table,
+                   int (*each)(void *arg, const struct ring_row *row), void *arg,
+                   struct ring_counts *counts)
+{
+    struct scanning scanning = {.each = each, .arg = arg};
+    const struct ring_follower follower = {scan_row, scan_lost, &scanning};
+
+    if (recording->decoder.copy)
+        return recording_pass(recording, table, UINT64_MAX, &follower, counts);
+    struct ring_reader *ring = recording_ring(recording, table);
+    *counts = (struct ring_counts){0};
+    int r = ring ? ring_reader_scan(ring, each, arg, counts) : 0;
+    ring_reader_unref(ring);
+    return r;
+}
+
+bool recording_mark(struct recording *recording, enum recorded table, struct ring_mark *out)
+{
+    const struct held_ring *held = &recording->rings[table];
+
+    _guard_mutex_(&recording->lock);
+    out->inode = held->inode;
+    return held->fd > 0   ? ring_file_mark(held->fd, out)
+           : held->reader ? ring_reader_mark(held->reader, out)
+                          : false;
+}
+
+bool recording_has(struct recording *recording, enum recorded table)
+{
+    _guard_mutex_(&recording->lock);
+    return recording->rings[table].inode;
+}
+
 int recording_ring_file(struct recording *recording, enum recorded table)
 {
     _guard_mutex_(&recording->lock);
@@ -370,6 +510,7 @@ int recording_take_ring(struct recording *recording, enum recorded table, int fd
     let_go(&recording->rings[table]);
     recording->rings[table].reader = reader;
     recording->rings[table].inode = st.st_ino;
+    recording->rings[table].size = ring_reader_size(reader);
     return 0;
 }
 
@@ -377,7 +518,7 @@ bool recording_any(struct recording *recording)
 {
     _guard_mutex_(&recording->lock);
     for (size_t i = 0; i < RECORDED_TABLES; i++)
-        if (recording->rings[i].reader)
+        if (recording->rings[i].inode)
             return true;
     return false;
 }
@@ -389,7 +530,7 @@ size_t recording_size(struct recording *recording)
     _guard_mutex_(&recording->lock);
     size = recording->crash.alloc;
     for (size_t i = 0; i < RECORDED_TABLES; i++)
-        size += recording->rings[i].reader ? ring_reader_size(recording->rings[i].reader) : 0;
+        size += recording->rings[i].size;
     return size;
 }
 

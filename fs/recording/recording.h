@@ -7,7 +7,7 @@
 #pragma once
 
 #include "fs/link/found.h"
-#include "fs/recording/ring_reader.h"
+#include "fs/recording/ring_copy.h"
 #include "fs/remote/moment/target.h"
 
 #include "schema/rows.h"
@@ -33,10 +33,43 @@ void recording_expect(struct recording *recording, bool at_once);
 void recording_tell_agent(struct recording *recording, const struct found_agent *agent);
 /* Whether that is wanted again. */
 bool recording_wants_agent(struct recording *recording);
+/* Rings are decoded by others, from now on, who answer as recording_copy(). of: passed on, and must
+ * outlive the recording. */
+struct ring_decoder {
+    int (*copy)(void *of, struct ring_copy *copies, size_t n, struct text *answer);
+    void *of;
+};
+void recording_decode_by(struct recording *recording, const struct ring_decoder *decoder);
 /* Lets go of all rings. */
 void recording_clear(struct recording *recording);
 
-/* The ring of a table, with a reference; NULL: it was never recorded. */
+/* Copies what is asked of n of its rings, at most RING_COPIES_MAX; answer has the rows then, and is
+ * the caller's to deinit. -ENOMEM; where others decode, what keeps them from it. */
+int recording_copy(struct recording *recording, struct ring_copy *copies, size_t n,
+                   struct text *answer);
+/* Who decodes answers by that. Errors as ring_copy_write(). */
+int recording_write_copies(struct recording *recording, const struct ring_ask *asks, size_t n,
+                           struct text *answer);
+/* Passes the last rows of a table's ring, no more than `most`, as ring_reader_follow() does, and
+ * what is lost of them. counts: of all; zero: there is no ring. Returns as recording_copy(), or
+ * what the follower does. */
+int recording_pass(struct recording *recording, enum recorded table, uint64_t most,
+                   const struct ring_follower *follower, struct ring_counts *counts);
+/* Passes all, as ring_reader_scan() does. */
+int recording_scan(struct recording *recording, enum recorded table,
+                   int (*each)(void *arg, const struct ring_row *row), void *arg,
+                   struct ring_counts *counts);
+/* Counts the rows of a table. *size: of its ring, without the head, in bytes. 1; 0: it has no ring;
+ * errors as recording_copy(). */
+int recording_count(struct recording *recording, enum recorded table, struct ring_counts *out,
+                    uint64_t *size);
+/* Where the writer of a table's ring is. False: there is no ring, or it can't be told just now. */
+bool recording_mark(struct recording *recording, enum recorded table, struct ring_mark *out);
+/* Whether a table has a ring. */
+bool recording_has(struct recording *recording, enum recorded table);
+
+/* The ring of a table, with a reference; NULL: it was never recorded, or is none, or others are to
+ * decode it. */
 struct ring_reader *recording_ring(struct recording *recording, enum recorded table);
 /* The file of such a ring, where somebody else decodes it (recording_tell_agent()): a descriptor of
  * the caller's, or -1: there is none. */

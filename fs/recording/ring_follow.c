@@ -1,11 +1,14 @@
 /* Only what came since is copied and checked: of the block in which that begins, and of those after
  * it. A position is a number of rows, so that it also holds in another ring that took them over. */
-#include "fs/recording/ring_reader.h"
+#include "fs/recording/ring_copy.h"
 
 #include "agent/base/cleanup.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+#define MARK_TRIES 4 /* to read the newest block before it is overwritten */
 
 /* The newest block that begins at `row` or before it, else the oldest one that
  * is there; sequence 0: none. */
@@ -62,7 +65,6 @@ static struct ring_held next_of(const struct ring_reader *reader, const struct r
 int ring_reader_follow(struct ring_reader *reader, struct ring_position *at,
                        const struct ring_follower *follower)
 {
-    const struct ring_header *header = (const struct ring_header *)reader->memory;
     struct ring_held held = find_row(reader, at->row);
     int r = 0;
 
@@ -88,19 +90,104 @@ int ring_reader_follow(struct ring_reader *reader, struct ring_position *at,
             at->row = ring_count_add(held.first, n);
         held = next_of(reader, &held, at->row);
     }
-    uint64_t dropped = __atomic_load_n(&header->dropped, __ATOMIC_RELAXED);
+    uint64_t dropped = ring_reader_dropped(reader);
     if (dropped > at->dropped && dropped <= RING_COUNT_MAX)
         note_lost(follower, dropped - at->dropped);
     at->dropped = dropped;
     return r;
 }
 
-void ring_reader_end(struct ring_reader *reader, struct ring_position *out)
+uint64_t ring_reader_dropped(const struct ring_reader *reader)
 {
     const struct ring_header *header = (const struct ring_header *)reader->memory;
-    struct ring_counts counts;
+    return __atomic_load_n(&header->dropped, __ATOMIC_RELAXED);
+}
 
-    ring_reader_count(reader, &counts);
-    *out =
-        (struct ring_position){counts.written, __atomic_load_n(&header->dropped, __ATOMIC_RELAXED)};
+/* ---- marks ---- */
+
+/* The newest block, by what the header says: nothing but an offset to read at. */
+static bool read_block(int fd, const struct ring_header *header, struct ring_block *out)
+{
+    if (!header->blocks || header->block_size > RING_BLOCK_MAX)
+        return false;
+    uint64_t slot = (header->head - 1) % header->blocks;
+    off_t at = (off_t)(RING_HEADER_SIZE + slot * header->block_size);
+    return pread(fd, out, sizeof *out, at) == (ssize_t)sizeof *out && out->sequence == header->head;
+}
+
+bool ring_file_mark(int fd, struct ring_mark *out)
+{
+    struct ring_header header;
+    struct ring_block block = {0};
+
+    for (int i = 0; i < MARK_TRIES; i++) {
+        if (pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header)
+            return false;
+        if (header.head && !read_block(fd, &header, &block))
+            continue;
+        out->sequence = header.head;
+        out->first = block.first;
+        out->used = block.used;
+        out->dropped = header.dropped;
+        return true;
+    }
+    return false;
+}
+
+bool ring_reader_mark(const struct ring_reader *reader, struct ring_mark *out)
+{
+    struct ring_held held = {0};
+    uint64_t oldest;
+
+    for (int i = 0; i < MARK_TRIES; i++) {
+        uint32_t n = ring_extent(reader, &oldest);
+        if (n)
+            held = ring_see(reader, oldest + n - 1);
+        if (n && !held.sequence)
+            continue;
+        out->sequence = held.sequence;
+        out->first = held.first;
+        out->used = held.used;
+        out->dropped = ring_reader_dropped(reader);
+        return true;
+    }
+    return false;
+}
+
+struct marking {
+    const char *end; /* rows that begin before it were there */
+    uint64_t n;
+};
+
+static int count_row(void *arg, const struct ring_row *row)
+{
+    struct marking *marking = arg;
+
+    if ((const char *)row >= marking->end)
+        return 1;
+    marking->n++;
+    return 0;
+}
+
+struct ring_position ring_reader_position(const struct ring_reader *reader,
+                                          const struct ring_mark *mark)
+{
+    struct ring_position at = {mark->first > RING_COUNT_MAX ? RING_COUNT_MAX : mark->first,
+                               mark->dropped};
+    _cleanup_free_ uint64_t *bytes = mark->sequence ? malloc(reader->block_size) : NULL;
+    struct ring_held held = mark->sequence ? ring_see(reader, mark->sequence)
+                                           : (struct ring_held){0};
+    struct marking marking = {0};
+    uint64_t n;
+    bool good;
+
+    if (!bytes || !held.sequence || held.first != mark->first)
+        return at; /* that block is gone: none of what is there now was there */
+    ring_copy_block(&held, bytes);
+    if (!held.copy)
+        return at;
+    marking.end = held.copy + (mark->used < held.used ? mark->used : held.used);
+    (void)ring_pass_rows(reader, &held, count_row, &marking, &n, &good);
+    at.row = ring_count_add(at.row, marking.n);
+    return at;
 }

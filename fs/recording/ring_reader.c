@@ -30,7 +30,7 @@
 /* Reading ends in no SIGBUS: the file can't shrink under the mapping, and all of its memory is
  * there and stays, since no hole can be made in a file that can't be written to by any but the
  * mapping that its owner has. */
-static bool safe_to_map(int fd, uint64_t *size)
+bool ring_file_is_safe(int fd, uint64_t *size)
 {
     const int wanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
     struct statfs fs;
@@ -72,7 +72,7 @@ int ring_reader_open(int fd, const struct ring_layout *layout, struct ring_reade
     struct ring_header header;
     uint64_t size;
 
-    if (layout->columns > RING_COLUMNS_MAX || !safe_to_map(fd, &size) ||
+    if (layout->columns > RING_COLUMNS_MAX || !ring_file_is_safe(fd, &size) ||
         pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
         !header_fits(&header, layout, size))
         return -EPROTO;
@@ -272,6 +272,14 @@ int ring_pass_rows(const struct ring_reader *reader, const struct ring_held *hel
     }
     *good = at == held->used;
     return r;
+}
+
+bool ring_row_fits(const struct ring_layout *layout, const struct ring_row *row, uint32_t left)
+{
+    struct ring_reader shape = {.layout = layout};
+
+    set_layout(&shape, layout);
+    return left >= shape.row_min && row_good(&shape, row, left);
 }
 
 /* What all blocks hold now, oldest first. Returns how many these are. */

@@ -18,6 +18,9 @@ int ring_reader_open(int fd, const struct ring_layout *layout, struct ring_reade
 struct ring_reader *ring_reader_ref(struct ring_reader *reader);
 void ring_reader_unref(struct ring_reader *reader); /* NULL is fine */
 
+/* Whether the file is one that a ring can be in: nobody can change its size. *size: that. */
+bool ring_file_is_safe(int fd, uint64_t *size);
+
 const struct ring_layout *ring_reader_layout(const struct ring_reader *reader);
 /* Bytes that it holds of memory. */
 size_t ring_reader_size(const struct ring_reader *reader);
@@ -57,8 +60,19 @@ struct ring_follower {
  * what follower->row returns. */
 int ring_reader_follow(struct ring_reader *reader, struct ring_position *at,
                        const struct ring_follower *follower);
-/* The end as it is now. */
-void ring_reader_end(struct ring_reader *reader, struct ring_position *out);
+struct ring_mark; /* ring_copy.h */
+
+/* Rows that could not be written. */
+uint64_t ring_reader_dropped(const struct ring_reader *reader);
+/* The numbers of a mark, but for the inode, of a ring that need not be one: nothing of it is
+ * believed, or mapped. False: they change, or the file can't be read. */
+bool ring_file_mark(int fd, struct ring_mark *out);
+bool ring_reader_mark(const struct ring_reader *reader, struct ring_mark *out);
+/* Where the writer was at a mark that was made of that ring; zero: at the beginning. */
+struct ring_position ring_reader_position(const struct ring_reader *reader,
+                                          const struct ring_mark *mark);
+/* Whether it is a row of that layout, in no more than `left` bytes. */
+bool ring_row_fits(const struct ring_layout *layout, const struct ring_row *row, uint32_t left);
 
 /* What a column of a row is. */
 static inline bool ring_integer(const struct ring_row *row, unsigned column, int64_t *out)

@@ -1,11 +1,11 @@
 #include "fs/sampler/reason.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "fs/proc/lwp.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 
 /* Calls that people know by another name than their own. */
 static const struct {

@@ -176,19 +176,19 @@ static void find_anchors(struct stacks *s, uint64_t cframe, const struct stack_c
 static size_t unwind_copy(struct stacks *s, const struct kernel_record *record,
                           const struct native_copy *native, size_t ngroups, enum native_end *end)
 {
-    struct user_regs_struct user = {0};
+    struct registers registers = {0};
     struct native_regs regs = {0};
     size_t n = 0;
 
     *end = NATIVE_UNREADABLE;
     if (!native || !look_at_maps(s))
         return 0;
-    memcpy(&user, native->regs, sizeof native->regs); /* it begins as struct pt_regs does */
-    native_regs_set(&regs, &user);
-    struct stack_copy copy = {.low = user.rsp,
-                              .high = user.rsp + native->size,
-                              .data = native->stack,
-                              .cut = native->cut};
+    memcpy(&registers.user, native->regs,
+           sizeof native->regs); /* it begins as struct pt_regs does */
+    native_regs_set(&regs, &registers);
+    uint64_t sp = registers_sp(&registers);
+    struct stack_copy copy = {
+        .low = sp, .high = sp + native->size, .data = native->stack, .cut = native->cut};
     *end = unwind(&s->unwinder, &copy, &regs, s->frames, NATIVE_FRAMES_MAX, &n);
     s->incomplete += *end != NATIVE_BASE;
     find_anchors(s, record->cframe, &copy, ngroups);

@@ -199,8 +199,7 @@ static int configure(struct engine *engine)
     return r;
 }
 
-int engine_open(const struct provider *provider, const struct interrupt *interrupt,
-                struct engine **out)
+int engine_make(const struct provider *provider, struct engine **out)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -218,11 +217,7 @@ int engine_open(const struct provider *provider, const struct interrupt *interru
         free(engine);
         return r;
     }
-    engine->stop = (struct stop){
-        .interrupt = interrupt,
-        .deadline_ns = monotonic_ns() +
-                       (provider->deadline_ns ? provider->deadline_ns : ENGINE_DEADLINE_NS),
-    };
+    engine->stop.deadline_ns = UINT64_MAX;
     engine->offset = -1;
     heap_enter(engine->heap);
     r = sqlite3_open_v2(":memory:", &engine->db,
@@ -233,9 +228,32 @@ int engine_open(const struct provider *provider, const struct interrupt *interru
         engine_close(engine);
         return r;
     }
-    heap_watch(&engine->stop);
+    heap_enter(NULL);
     *out = engine;
     return 0;
+}
+
+void engine_begin(struct engine *engine, const struct provider *provider,
+                  const struct interrupt *interrupt)
+{
+    engine->provider = provider;
+    engine->stop = (struct stop){
+        .interrupt = interrupt,
+        .deadline_ns = monotonic_ns() +
+                       (provider->deadline_ns ? provider->deadline_ns : ENGINE_DEADLINE_NS),
+    };
+    heap_enter(engine->heap);
+    heap_watch(&engine->stop);
+}
+
+int engine_open(const struct provider *provider, const struct interrupt *interrupt,
+                struct engine **out)
+{
+    int r = engine_make(provider, out);
+
+    if (r == 0)
+        engine_begin(*out, provider, interrupt);
+    return r;
 }
 
 void engine_close(struct engine *engine)

@@ -17,7 +17,7 @@
 
 #include <sys/types.h>
 
-#define ENGINE_DEADLINE_NS 10000000000ull /* of one text, from engine_open() on */
+#define ENGINE_DEADLINE_NS 10000000000ull /* of one text, from engine_begin() on */
 #define ENGINE_ROWS_MAX 1000000           /* of one result */
 #define ENGINE_BYTES_MAX (31u << 20)      /* of one result */
 #define ENGINE_SQL_MAX (64u << 10)        /* bytes of one statement */
@@ -56,7 +56,14 @@ enum sql_state {
 
 struct engine;
 
-/* interrupt may be NULL. The caller owns *out. -ENOMEM. */
+/* Makes one for texts over such tables, of one process or of many, as the provider says: nothing
+ * else of it is used, and no thread works for its heap yet. The caller owns *out. -ENOMEM. */
+int engine_make(const struct provider *provider, struct engine **out);
+/* Has it work for this provider, which outlives it, with the calling thread, from now on until its
+ * deadline. interrupt may be NULL. */
+void engine_begin(struct engine *engine, const struct provider *provider,
+                  const struct interrupt *interrupt);
+/* Both. */
 int engine_open(const struct provider *provider, const struct interrupt *interrupt,
                 struct engine **out);
 void engine_close(struct engine *engine);

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #define CHARGES_BETWEEN_LOOKS 64
-#define PIECE (256l << 10) /* bytes: a share is asked that often at most */
 
 /* The heap of this thread, as errno belongs to a thread: exceptions to "no global mutable
  * state". */
@@ -28,6 +27,8 @@ void heap_ask(heap_give_share *give, void *arg)
     give_share = give;
     give_arg = arg;
 }
+
+void heap_give_taken(struct heap *heap, size_t bytes) { atomic_store(&heap->taken, (long)bytes); }
 
 static bool take_share(uid_t uid, size_t bytes)
 {
@@ -48,7 +49,7 @@ static bool has_share(struct heap *heap, long used)
     long more = used - atomic_load(&heap->taken);
     if (more <= 0)
         return true;
-    more = (more + PIECE - 1) / PIECE * PIECE;
+    more = (more + (long)HEAP_PIECE - 1) / (long)HEAP_PIECE * (long)HEAP_PIECE;
     if (!take_share(heap->uid, (size_t)more))
         return false;
     atomic_fetch_add(&heap->taken, more);

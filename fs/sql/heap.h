@@ -18,6 +18,7 @@
 #define HEAP_TOTAL_MAX (1u << 30) /* of all together ... */
 #define HEAP_EACH (512u << 20)    /* ... of one user's, and ... */
 #define HEAP_KEPT (256u << 20)    /* ... for root alone */
+#define HEAP_PIECE (256u << 10)   /* of a share, at least, is taken at once */
 
 struct heap {
     atomic_uint refs;
@@ -40,6 +41,8 @@ int heap_start(void);
  * none. False: there are no more. To be called while there is one thread. */
 typedef bool heap_give_share(void *arg, size_t bytes);
 void heap_ask(heap_give_share *give, void *arg);
+/* So many bytes of its user's share are taken for it by whoever is asked for more. */
+void heap_give_taken(struct heap *heap, size_t bytes);
 /* From now on this thread works for this heap (NULL: none). Returns the one before. */
 struct heap *heap_enter(struct heap *heap);
 /* From now on this thread's allocations fail once it is time to stop (NULL: never): SQLite looks

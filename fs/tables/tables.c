@@ -4,24 +4,25 @@
 #include "fs/recording/recording.h"
 #include "schema/schema.h"
 
-static void add_counts(struct recording *recording, enum recorded table, struct rows *rows)
+static int add_counts(struct recording *recording, enum recorded table, struct rows *rows)
 {
     struct ring_counts counts;
+    uint64_t size;
 
-    struct ring_reader *ring = recording_ring(recording, table);
-    if (!ring)
-        return;
-    ring_reader_count(ring, &counts);
+    int r = recording_count(recording, table, &counts, &size);
+    if (r <= 0)
+        return r;
     rows_integer(rows, TABLES_KEPT, (int64_t)counts.kept);
     rows_integer(rows, TABLES_LOST, (int64_t)counts.lost);
-    ring_reader_unref(ring);
+    return 0;
 }
 
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)
 {
     bool counted = use_wants(use, TABLES_KEPT) || use_wants(use, TABLES_LOST);
+    int r = 0;
 
-    for (size_t i = 0; i < scene->tables->n; i++) {
+    for (size_t i = 0; i < scene->tables->n && r == 0; i++) {
         const struct table *table = &scene->tables->items[i];
         rows_add(rows);
         rows_text(rows, TABLES_NAME, table->name);
@@ -29,9 +30,9 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         rows_text(rows, TABLES_SOURCE, table->source);
         rows_integer(rows, TABLES_COLUMNS, table->ncolumns);
         if (counted && scene->recording && table->recorded >= 0)
-            add_counts(scene->recording, (enum recorded)table->recorded, rows);
+            r = add_counts(scene->recording, (enum recorded)table->recorded, rows);
     }
-    return 0;
+    return r;
 }
 
 const struct row_source tables_rows = {.fill = fill, .recorded = true};

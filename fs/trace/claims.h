@@ -8,18 +8,19 @@
  * global mutable state", like trace/callers.h. */
 #pragma once
 
+#include "agent/arch/arch.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <sys/user.h>
 
 /* A thread that the claimant keeps stopped for somebody else. */
 struct claim_hold {
     struct claim *claim; /* a reference */
     pid_t tid;
     bool stopped; /* and these are its registers: */
-    struct user_regs_struct regs;
+    struct registers regs;
     struct claim_hold *next; /* the claimant's own */
 };
 

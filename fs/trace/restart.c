@@ -1,19 +1,14 @@
 #include "fs/trace/restart.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "agent/base/cut_short.h"
 #include "fs/proc/procfs.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/ptrace.h>
-#include <sys/uio.h>
-#include <sys/user.h>
-
-#define SYSCALL_INSTRUCTION 0x050f /* 0f 05, little endian */
 
 static uint64_t mask(const char *status, const char *name)
 {
@@ -43,17 +38,12 @@ bool restart_sleeps(pid_t tid)
 
 void restart_interrupted(pid_t tid)
 {
-    struct user_regs_struct regs;
-    struct iovec io = {&regs, sizeof regs};
+    struct registers regs;
 
-    if (ptrace(PTRACE_GETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ||
-        (int64_t)regs.rax != -EINTR || !is_cut_short((long)regs.orig_rax) || has_signal(tid))
+    if (registers_read(tid, &regs) < 0 || registers_result(&regs) != -EINTR ||
+        !is_cut_short((long)registers_syscall(&regs)) || has_signal(tid) ||
+        !registers_interrupted(tid, &regs))
         return;
-    errno = 0;
-    long code = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(regs.rip - 2), NULL);
-    if (errno || (code & 0xffff) != SYSCALL_INSTRUCTION)
-        return;
-    regs.rip -= 2;
-    regs.rax = regs.orig_rax;
-    ptrace(PTRACE_SETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io);
+    registers_enter_again(&regs);
+    registers_write(tid, &regs);
 }

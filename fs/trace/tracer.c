@@ -7,7 +7,6 @@
 #include "fs/trace/claims.h"
 #include "fs/trace/restart.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,7 +16,6 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,7 +39,7 @@ struct tracer {
         pid_t tid;
         int signal;   /* one that arrived with the stop and is passed on */
         bool stopped; /* else it was asked to, and may have done so since */
-        struct user_regs_struct regs;
+        struct registers regs;
     } asked[TRACER_STOPPED_MAX];
     size_t n;
     /* those of a process that another tracer of this daemon claims: it stopped them for us */
@@ -157,8 +155,7 @@ static int settle(struct tracer *tracer, size_t i, uint64_t deadline_ns)
     tracer->asked[i].signal = event ? 0 : status;
     if (event)
         restart_interrupted(tracer->asked[i].tid);
-    struct iovec io = {&tracer->asked[i].regs, sizeof tracer->asked[i].regs};
-    ptrace(PTRACE_GETREGSET, tracer->asked[i].tid, (void *)(uintptr_t)NT_PRSTATUS, &io);
+    registers_read(tracer->asked[i].tid, &tracer->asked[i].regs);
     return 0;
 }
 
@@ -365,7 +362,7 @@ int tracer_interrupt(struct tracer *tracer, pid_t tid)
     return ask_to_stop(tracer, tid, TRACER_INTERRUPT_NS);
 }
 
-int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out)
+int tracer_registers(struct tracer *tracer, pid_t tid, struct registers *out)
 {
     for (size_t i = 0; i < tracer->nholds; i++) {
         if (tracer->holds[i].tid == tid) {

@@ -9,11 +9,12 @@
  * does so on another thread than the one that traces: that lets them go by a deadline. */
 #pragma once
 
+#include "agent/arch/arch.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <sys/user.h>
 
 /* How long a thread may take to stop: one that doesn't is in an uninterruptible system call. */
 #define TRACER_STOP_DEADLINE_NS 50000000ull
@@ -58,7 +59,7 @@ int tracer_seize(pid_t tid, uintptr_t options);
  * -EDEADLK: it waits for an answer of this daemon. */
 int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status);
 /* The registers of a stopped thread. */
-int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out);
+int tracer_registers(struct tracer *tracer, pid_t tid, struct registers *out);
 /* Lets all go on. *ns: for how long the first of them was stopped. 0; -ETIMEDOUT: they were let go
  * before, since reading took too long. */
 int tracer_resume(struct tracer *tracer, uint64_t *ns);

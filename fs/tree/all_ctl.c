@@ -9,6 +9,8 @@
 #include "fs/base/array.h"
 #include "fs/base/caret.h"
 #include "fs/process/torch_group.h"
+#include "fs/tree/ctl.h"
+#include "fs/tree/from_snapshot.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,14 +35,13 @@ static int by_timeout(const void *x, const void *y)
     return strcmp(a->name, b->name);
 }
 
-/* "Timeouts: 60 s of group 1, 1800 s of groups 0, 2": those that are known, the shortest first. */
-static void add_its_timeouts(struct target *target, struct text *said)
+void ctl_add_timeouts(struct file_context *context, struct text *out)
 {
     _cleanup_free_ struct torch_groups *groups = calloc(1, sizeof *groups);
     int64_t before = -1;
     size_t told = 0, known = 0;
 
-    if (!groups || torch_timeouts_read(target, groups) < 0)
+    if (!groups || torch_timeouts_read(context->target, groups) < 0)
         return;
     array_sort(groups->items, groups->n, sizeof *groups->items, by_timeout);
     for (size_t i = 0; i < groups->n; i++) {
@@ -48,16 +49,25 @@ static void add_its_timeouts(struct target *target, struct text *said)
         if (group->timeout < 0 || !*group->name || known++ >= TIMEOUTS_MAX)
             continue;
         if (group->timeout == before)
-            text_printf(said, ", %s", group->name);
+            text_printf(out, ", %s", group->name);
         else
-            text_printf(said, "%s%g s of group %s",
+            text_printf(out, "%s%g s of group %s",
                         told++ ? "; " : "Timeouts: ", (double)group->timeout / 1e3, group->name);
         before = group->timeout;
     }
     if (known > TIMEOUTS_MAX)
-        text_printf(said, " and %zu more", known - TIMEOUTS_MAX);
+        text_printf(out, " and %zu more", known - TIMEOUTS_MAX);
     if (known)
-        text_putc(said, '\n');
+        text_putc(out, '\n');
+}
+
+static void add_its_timeouts(struct file_context *context, struct text *said)
+{
+    size_t size = context->why.size;
+
+    if (snapshot_ask_text(context, ASKED_TIMEOUTS, said) > 0)
+        ctl_add_timeouts(context, said);
+    text_truncate(&context->why, size);
 }
 
 static int run(const void *of, struct file_context *context, struct text *said,
@@ -69,7 +79,7 @@ static int run(const void *of, struct file_context *context, struct text *said,
     int r = line->is_set ? breakpoints_run(context, &input, said, outcome)
                          : ctl_run(context, &input, said, outcome);
     if (r != -EINVAL && line->holds && context->target)
-        add_its_timeouts(context->target, said);
+        add_its_timeouts(context, said);
     return r;
 }
 

@@ -6,6 +6,7 @@
 #include "fs/proc/may_hang.h"
 #include "fs/process/examiner.h"
 #include "fs/tables/every_process.h"
+#include "fs/trace/claims.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,34 +16,35 @@ struct reading {
     struct may_hang work;
     struct process *process; /* a reference */
     stacks_text *render;
+    const char *file; /* that shows it */
     struct text text, why;
     int error;
 };
 
-/* By who reads the process in the daemon's place, if it is text of format/stacks.h. False: it is
- * read here. */
-static bool ask_examiner(struct reading *reading)
+/* By who reads the process in the daemon's place: a text of format/stacks.h, or what the file is
+ * told. */
+static int ask_examiner(struct reading *reading)
 {
-    const struct process *process = reading->process;
+    struct process *process = reading->process;
     const struct examiner *examiner = process->examiner;
+    const struct asked_line asked = {.file = reading->file, .word = "", .line = ""};
 
-    for (unsigned form = 0; examiner && form < STACKS_FORMS; form++) {
-        if (stacks_texts[form] == reading->render) {
-            reading->error = examiner->stacks(examiner->arg, process->pid, process->start_time,
-                                              (enum stacks_form)form, &reading->why,
-                                              &reading->text);
-            return true;
-        }
-    }
-    return false;
+    for (unsigned form = 0; form < STACKS_FORMS; form++)
+        if (stacks_texts[form] == reading->render)
+            return examiner->stacks(examiner->arg, process->pid, process->start_time,
+                                    (enum stacks_form)form, &reading->why, &reading->text);
+    return examiner->say(examiner->arg, process, &asked, &reading->work.unwanted, &reading->why,
+                         &reading->text);
 }
 
 static void read_run(struct may_hang *work)
 {
     struct reading *reading = (struct reading *)work;
 
-    if (ask_examiner(reading))
+    if (reading->process->examiner && !claim_exists(reading->process->pid)) {
+        reading->error = ask_examiner(reading);
         return;
+    }
     struct target *target = process_target(reading->process);
     reading->error = target ? reading->render(target, process_recording(reading->process),
                                               &reading->why, &reading->text)
@@ -60,20 +62,6 @@ static void reading_free(struct may_hang *work)
     free(reading);
 }
 
-/* NULL without memory. error: why it hasn't begun. */
-static struct reading *reading_start(struct process *process, stacks_text *render)
-{
-    struct reading *reading = calloc(1, sizeof *reading);
-    if (!reading)
-        return NULL;
-    reading->work = (struct may_hang){.pid = process->pid, .run = read_run, .free = reading_free};
-    reading->process = process_ref(process);
-    reading->render = render;
-    may_hang_init(&reading->work);
-    reading->error = may_hang_start(&reading->work);
-    return reading;
-}
-
 struct all {
     struct file_context *context;
     bool (*wants)(struct process *process);
@@ -83,6 +71,21 @@ struct all {
     struct process_list list;
     size_t bytes; /* that were taken */
 };
+
+/* NULL without memory. error: why it hasn't begun. */
+static struct reading *reading_start(struct process *process, const struct all *all)
+{
+    struct reading *reading = calloc(1, sizeof *reading);
+    if (!reading)
+        return NULL;
+    reading->work = (struct may_hang){.pid = process->pid, .run = read_run, .free = reading_free};
+    reading->process = process_ref(process);
+    reading->render = all->render;
+    reading->file = all->context->file;
+    may_hang_init(&reading->work);
+    reading->error = may_hang_start(&reading->work);
+    return reading;
+}
 
 /* What a process says of its rank may change while they are sorted. */
 struct ranked {
@@ -178,7 +181,7 @@ static int read_some(struct all *all, struct process **some, size_t n)
     int errors[EVERY_PROCESS_THREADS], r = 0;
 
     for (size_t i = 0; i < n && r == 0; i++) {
-        struct reading *reading = reading_start(some[i], all->render);
+        struct reading *reading = reading_start(some[i], all);
         if (!reading) {
             r = -ENOMEM;
             break;

@@ -70,6 +70,12 @@ static int read_one(struct target *target, struct recording *recording, struct t
     return r == -ENOENT ? 0 : r;
 }
 
+/* The bytes of the struct; none: it has no groups. */
+int collectives_say(struct file_context *context, const char *line, size_t size, struct text *out)
+{
+    return read_one(context->target, context->recording, &context->why, out);
+}
+
 /* Takes a process. One that has no groups, or has inherited its rank, is nobody here. */
 static int take(void *arg, struct process *process, struct text *text, const char *why)
 {
@@ -80,6 +86,10 @@ static int take(void *arg, struct process *process, struct text *text, const cha
         return 0;
     if (ARRAY_GROW(all->ones, all->alloc, all->n + 1) < 0)
         return -ENOMEM;
+    if (text && (text->size != sizeof *one.its || !collectives_make_sane(text->data))) {
+        text = NULL;
+        why = "what reads it says what no process is";
+    }
     if (text)
         one.its = malloc(sizeof *one.its);
     else

@@ -3,18 +3,34 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/format/agent.h"
-#include "fs/format/held.h"
 #include "fs/format/recorded.h"
 #include "fs/process/registry.h"
 #include "fs/sampler/profile.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl_on_crash.h"
+#include "fs/tree/from_snapshot.h"
 #include "fs/tree/profile_view.h"
 #include "fs/tree/heap.h"
 #include "fs/watch/follow.h"
 #include "fs/watch/registers.h"
 
 #include <errno.h>
+
+/* Adds how its agent is. Whom this daemon talks with it knows itself. */
+static int add_agent(struct file_context *context, struct text *out)
+{
+    struct session *session = agent_session(context->target);
+    struct attach_status status = {0};
+
+    int r = session ? 1 : snapshot_ask_text(context, ASKED_AGENT, out);
+    session_unref(session);
+    if (r <= 0)
+        return r;
+    r = agent_status(context->target, &status);
+    if (r == 0)
+        agent_text(&status, out);
+    return r;
+}
 
 static int run_interpreter(struct ctl_line *line)
 {
@@ -43,7 +59,7 @@ static int run_attach(struct ctl_line *line)
     if (r < 0)
         return r;
     session_unref(session);
-    agent_text_passive(context->target, line->said);
+    (void)add_agent(context, line->said);
     return 0;
 }
 
@@ -99,7 +115,6 @@ static int run_detach(struct ctl_line *line)
 static int run_status(struct ctl_line *line)
 {
     struct file_context *context = line->context;
-    struct attach_status status = {0};
     struct session *session;
 
     int r = agent_session_connect(context, &session);
@@ -115,10 +130,7 @@ static int run_status(struct ctl_line *line)
         }
     }
     text_clear(&context->why);
-    r = agent_status(context->target, &status);
-    if (r == 0)
-        agent_text(&status, line->said);
-    return r;
+    return add_agent(context, line->said);
 }
 
 static const struct ctl_verb verbs[] = {
@@ -146,9 +158,10 @@ int ctl_run(struct file_context *context, const struct input *input, struct text
 
 int ctl_render(struct file_context *context, struct text *out)
 {
-    agent_text_passive(context->target, out);
+    (void)add_agent(context, out); /* else it is left out, as who is held */
     text_printf(out, "Interpreter: %lld\n", (long long)atomic_load(&context->process->interp));
-    held_text_all(context->target, out);
+    (void)ctl_add_held(context, false, out);
+    text_clear(&context->why);
     heap_marks_text(context->target, out);
     on_crash_text(context->recording, out);
     recorded_text_all(context->recording, out);

@@ -45,5 +45,14 @@ int ctl_profile_torch(struct ctl_line *line);
 int ctl_pause(struct ctl_line *line);
 /* `for TIME` behind the verb, or nothing: *ns stays as it is. */
 int ctl_pause_duration(struct ctl_line *line, uint64_t *ns);
+/* Adds which threads are held, or how many; see format/held.h. -errno, with words. */
+int ctl_add_held(struct file_context *context, bool many, struct text *out);
+/* Whether all threads that run Python are held, but for the agent's own; also if the process, which
+ * is read here, has ended. */
+bool ctl_all_held(struct file_context *context);
+/* Adds for how long those wait at most that torch.distributed lets wait for the process, which is
+ * read here: "Timeouts: 60 s of group 1, 1800 s of groups 0, 2", the shortest first; nothing where
+ * none is known. */
+void ctl_add_timeouts(struct file_context *context, struct text *out);
 int ctl_profile(struct ctl_line *line);
 int ctl_continue(struct ctl_line *line);

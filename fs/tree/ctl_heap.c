@@ -3,65 +3,27 @@
 #include "agent/base/cleanup.h"
 #include "agent/wire/allocations.h"
 #include "fs/access/credentials.h"
-#include "fs/proc/may_hang.h"
 #include "fs/remote/heap/marks.h"
 #include "fs/process/registry.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
+#include "fs/tree/from_snapshot.h"
 #include "fs/tree/heap.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
-struct taking {
-    struct may_hang work;
-    struct target *target; /* a reference */
-    struct census census;
-    struct text why;
-    int error;
-};
-
-static void taking_run(struct may_hang *work)
-{
-    struct taking *taking = (struct taking *)work;
-
-    taking->census.scan.unwanted = heap_unwanted;
-    taking->census.scan.unwanted_arg = &work->unwanted;
-    taking->error = census_take(taking->target, &taking->census, &taking->why);
-}
-
-static void taking_free(struct may_hang *work)
-{
-    struct taking *taking = (struct taking *)work;
-
-    census_deinit(&taking->census);
-    text_deinit(&taking->why);
-    target_unref(taking->target);
-    free(taking);
-}
-
 /* Takes a census and keeps it. */
 static int mark(struct file_context *context, const char *name)
 {
-    struct taking *taking = calloc(1, sizeof *taking);
+    _cleanup_(census_deinit) struct census census = {
+        .scan = {.unwanted = heap_unwanted, .unwanted_arg = context->interrupt},
+    };
 
-    if (!taking)
-        return -ENOMEM;
-    taking->work = (struct may_hang){context->target->pid, .run = taking_run, .free = taking_free};
-    taking->target = target_ref(context->target);
-    may_hang_init(&taking->work);
-    int r = may_hang_run(&taking->work, context->interrupt);
-    if (r < 0) {
-        may_hang_explain(r, &context->why);
-    } else if (taking->error < 0) {
-        text_add(&context->why, taking->why.data, taking->why.size);
-        r = heap_error(context, taking->error);
-    } else {
-        r = marks_add(context->target, name, context->principals->opener->who.fsuid,
-                      &taking->census);
-    }
-    may_hang_unref(&taking->work);
+    int r = heap_take_census(context, &census);
+    if (r == 0)
+        r = marks_add(context->target, name, context->principals->opener->who.fsuid, &census);
     if (r == -EDQUOT)
         text_printf(&context->why,
                     "%d marks of a process, or too much of all your processes, are "
@@ -93,13 +55,18 @@ int heap_sites_order(struct file_context *context, uint64_t mean, struct text *s
     struct proto_done done = {0};
     struct session *session;
 
-    if (context->target->runtime.free_threaded) {
+    const struct asked_for asked = {.what = ASKED_FREE_THREADED};
+    uint64_t told[2];
+    int r = snapshot_ask(context, &asked, told);
+    if (r < 0)
+        return r;
+    if (r > 0 ? context->target->runtime.free_threaded : told[0]) {
         text_puts(&context->why,
                   "a free-threaded interpreter's allocator can't be changed while it runs");
         return -EOPNOTSUPP;
     }
-    int r = mean ? agent_session_attach(context, ATTACH_ANY, &session)
-                 : agent_session_connect(context, &session);
+    r = mean ? agent_session_attach(context, ATTACH_ANY, &session)
+             : agent_session_connect(context, &session);
     if (r == -ENOTCONN) { /* nothing is sampled where there is no agent */
         text_clear(&context->why);
         return 0;

@@ -5,13 +5,13 @@
 #include "fs/remote/moment/snapshot.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
+#include "fs/tree/from_snapshot.h"
 #include "fs/tree/thread_order.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Whether all threads that run Python are held, but for the agent's own. */
-static bool all_held(struct file_context *context, void *unused)
+bool ctl_all_held(struct file_context *context)
 {
     _cleanup_(held_list_deinit) struct held_list list = {0};
     const struct snapshot_options options = {0};
@@ -29,6 +29,25 @@ static bool all_held(struct file_context *context, void *unused)
     }
     snapshot_free(snapshot);
     return all;
+}
+
+static bool all_held(struct file_context *context, void *unused)
+{
+    const struct asked_for asked = {.what = ASKED_ALL_HELD};
+    uint64_t told[2];
+
+    int r = snapshot_ask(context, &asked, told);
+    return r > 0 ? ctl_all_held(context) : r < 0 || told[0];
+}
+
+int ctl_add_held(struct file_context *context, bool many, struct text *out)
+{
+    int r = snapshot_ask_text(context, many ? ASKED_STOPPED_MANY : ASKED_STOPPED, out);
+    if (r > 0 && many)
+        held_text_count(context->target, out);
+    else if (r > 0)
+        held_text_all(context->target, out);
+    return r < 0 ? r : 0;
 }
 
 int ctl_pause_duration(struct ctl_line *line, uint64_t *ns)
@@ -60,10 +79,9 @@ int ctl_pause(struct ctl_line *line)
     int held = r == 0 ? thread_order_wait(context, all_held, NULL) : r;
     if (held == 0)
         text_puts(line->said, "The others stop at the next line of Python that they run.\n");
-    if (strncmp(context->file, "<pid>/", 6))
-        held_text_count(context->target, line->said);
-    else
-        held_text_all(context->target, line->said);
+    (void)ctl_add_held(context, strncmp(context->file, "<pid>/", 6) != 0, line->said);
+    if (held >= 0)
+        text_clear(&context->why);
     return held < 0 ? held : 0;
 }
 

@@ -5,6 +5,7 @@
 #include "fs/sampler/profile.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
+#include "fs/tree/from_snapshot.h"
 #include "fs/tree/heap.h"
 #include "fs/tree/profile_view.h"
 
@@ -69,6 +70,8 @@ static int start(struct ctl_line *line, const struct profile_request *request)
     int error = start_allocations(line, request);
     if (!error && request->options.inside)
         error = attach(line);
+    if (!error) /* who samples it is this daemon, in every mode */
+        error = snapshot_find(context);
     if (error)
         return error;
     error = profile_start(context->process->profile, context->target, &request->options,

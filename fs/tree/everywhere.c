@@ -123,7 +123,8 @@ static int run_in(const struct everywhere_own *own, struct everywhere_item *item
         .lifetime = own->lifetime,
     };
 
-    context.target = process_target(process);
+    /* what is done there is the agent's; who reads the process tells what has to be known for it */
+    context.target = process->examiner ? process_held(process) : process_target(process);
     int r = context.target ? own->run(own->of, &context, &item->said, &item->outcome) : -ESRCH;
     target_unref(context.target);
     item->why = context.why;

@@ -85,6 +85,10 @@ struct outcome {
 typedef int file_run(struct file_context *context, const struct input *input, struct text *said,
                      struct outcome *outcome);
 
+/* Adds what a file, which may be made elsewhere, has to know of the context's process, which is
+ * read here; line: of `size` bytes, what it asks for. 0 or -errno. */
+typedef int file_say(struct file_context *context, const char *line, size_t size, struct text *out);
+
 /* The files, one .c each. */
 file_render help_render, status_render, exited_status_render, core_status_render, backtrace_render,
     backtrace_python_render, stacks_folded_render, stacks_python_folded_render,
@@ -122,3 +126,6 @@ void reply_add_apart(struct file_context *context, bool (*is_state)(const char *
 file_render all_breakpoints_render, breakpoints_render, ctl_render, thread_ctl_render;
 file_run all_breakpoints_run, all_ctl_run, all_eval_run, breakpoints_run, ctl_run, eval_run,
     frame_value_run, query_run, thread_ctl_run;
+
+/* What of a file is told by who reads its process. */
+file_say frame_value_say, source_say, sources_say, heap_diff_say, top_say, collectives_say;

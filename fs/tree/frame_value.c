@@ -97,19 +97,12 @@ static void take_from(struct question *q)
     *(alone ? q->path : space - 5) = 0;
 }
 
-static int ask(struct file_context *context, const char *line, size_t size, struct text *said)
+int frame_value_say(struct file_context *context, const char *line, size_t size, struct text *out)
 {
     struct question q = {.context = context};
 
-    while (size && isspace((unsigned char)*line))
-        line++, size--;
-    while (size && isspace((unsigned char)line[size - 1]))
-        size--;
-    if (size >= sizeof q.path || memchr(line, 0, size)) {
-        text_printf(&context->why, "a path has at most %u bytes, none of them zero",
-                    CHILD_PATH_MAX - 1);
+    if (size >= sizeof q.path)
         return -EINVAL;
-    }
     memcpy(q.path, line, size);
     take_from(&q);
     q.at = q.path;
@@ -121,9 +114,24 @@ static int ask(struct file_context *context, const char *line, size_t size, stru
     else if (q.error && *q.at)
         path_error_add(q.path, q.at, r = q.error, &context->why);
     else if (text_finish(&q.answer) == 0)
-        text_add(said, q.answer.data, q.answer.size);
+        text_add(out, q.answer.data, q.answer.size);
     text_deinit(&q.answer);
     return r;
+}
+
+static int ask(struct file_context *context, const char *line, size_t size, struct text *said)
+{
+    while (size && isspace((unsigned char)*line))
+        line++, size--;
+    while (size && isspace((unsigned char)line[size - 1]))
+        size--;
+    if (size >= CHILD_PATH_MAX || memchr(line, 0, size)) {
+        text_printf(&context->why, "a path has at most %u bytes, none of them zero",
+                    CHILD_PATH_MAX - 1);
+        return -EINVAL;
+    }
+    int r = snapshot_say(context, context->file, line, size, said);
+    return r > 0 ? frame_value_say(context, line, size, said) : r;
 }
 
 int frame_value_run(struct file_context *context, const struct input *input, struct text *said,

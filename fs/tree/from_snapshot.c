@@ -28,16 +28,60 @@ int snapshot_each_thread(struct file_context *context, bool native,
     return 0;
 }
 
+int snapshot_find(struct file_context *context)
+{
+    int r = target_find(context->target);
+    return r < 0 ? snapshot_error(context, r == -ENOENT ? -ESRCH : r) : 0;
+}
+
+/* Who reads the context's process; NULL: this daemon. Only who traces it can stop its threads. */
+static const struct examiner *examiner_of(const struct file_context *context)
+{
+    return claim_exists(context->process->pid) ? NULL : context->process->examiner;
+}
+
 int snapshot_ask(struct file_context *context, const struct asked_for *asked, uint64_t out[2])
 {
-    struct process *process = context->process;
-    const struct examiner *examiner = process->examiner;
+    const struct examiner *examiner = examiner_of(context);
 
-    /* only who traces it can stop its threads */
-    if (examiner && !claim_exists(process->pid))
-        return examiner->tell(examiner->arg, process, asked, out, &context->why);
-    int r = target_find(context->target);
-    return r == 0 ? 1 : snapshot_error(context, r == -ENOENT ? -ESRCH : r);
+    if (examiner)
+        return examiner->tell(examiner->arg, context->process, asked, out, &context->why);
+    int r = snapshot_find(context);
+    return r == 0 ? 1 : r;
+}
+
+int snapshot_say(struct file_context *context, const char *file, const char *line, size_t size,
+                 struct text *out)
+{
+    const struct examiner *examiner = examiner_of(context);
+    const struct asked_line asked = {
+        .file = file,
+        .tid = context->tid,
+        .depth = context->depth,
+        .word = context->word,
+        .line = line,
+        .size = size,
+    };
+
+    if (examiner)
+        return examiner->say(examiner->arg, context->process, &asked, context->interrupt,
+                             &context->why, out);
+    int r = snapshot_find(context);
+    return r == 0 ? 1 : r;
+}
+
+int snapshot_ask_text(struct file_context *context, enum asked_what what, struct text *out)
+{
+    const struct asked_for asked = {.what = what, .tid = context->tid};
+    size_t size = context->why.size;
+    uint64_t none[2];
+
+    int r = snapshot_ask(context, &asked, none);
+    if (r == 0 && context->why.size > size) {
+        text_add(out, context->why.data + size, context->why.size - size);
+        text_truncate(&context->why, size);
+    }
+    return r;
 }
 
 static int read_thread(struct file_context *context, pid_t tid, uint64_t *thread, int64_t *interp)

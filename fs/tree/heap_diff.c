@@ -2,10 +2,14 @@
  * that was kept to another, or to now: `+COUNT +BYTES TYPE`, what grew most first. */
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/array.h"
 #include "fs/remote/heap/marks.h"
+#include "fs/tree/from_snapshot.h"
 #include "fs/tree/heap.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BETWEEN ".."
@@ -75,6 +79,83 @@ static int list(struct file_context *context, struct numbers *out)
 
 const struct naming heap_diffs = {WORD_MODULE, list, find};
 
+/* ---- a census as a text, for who is told ---- */
+
+/* So much is believed of one type, so many of them: sums stay numbers. */
+#define TOLD_MAX (1ull << 44)
+#define TOLD_TYPES_MAX (1u << 18)
+
+/* "OBJECTS CUT", and then a line for each type: "COUNT BYTES NAME". */
+int heap_diff_say(struct file_context *context, const char *line, size_t size, struct text *out)
+{
+    _cleanup_(census_deinit) struct census census = {
+        .scan = {.unwanted = heap_unwanted, .unwanted_arg = context->interrupt},
+    };
+
+    int r = census_take(context->target, &census, &context->why);
+    if (r < 0)
+        return heap_error(context, r);
+    text_printf(out, "%lu %d\n", census.objects, census.scan.cut);
+    for (size_t i = 0; i < census.n; i++)
+        text_printf(out, "%lu %lu %s\n", census.types[i].count, census.types[i].bytes,
+                    census.types[i].name);
+    return 0;
+}
+
+/* Reads a line of it. -EIO: it is none. */
+static int read_type(const char *line, size_t size, struct census_type *out)
+{
+    unsigned long count, bytes;
+    int used = 0;
+
+    if (sscanf(line, "%lu %lu %n", &count, &bytes, &used) != 2 || !used || (size_t)used >= size ||
+        count > TOLD_MAX || bytes > TOLD_MAX)
+        return -EIO;
+    char *name = strndup(line + used, size - (size_t)used);
+    if (!name)
+        return -ENOMEM;
+    *out = (struct census_type){name, count, bytes};
+    return 0;
+}
+
+int heap_census_read(const char *text, struct census *out)
+{
+    unsigned long objects;
+    size_t alloc = 0;
+    int cut, r = 0;
+
+    if (sscanf(text, "%lu %d", &objects, &cut) != 2)
+        return -EIO;
+    out->objects = objects;
+    out->scan.cut = cut;
+    text += strcspn(text, "\n");
+    while (r == 0 && *text && text[1]) {
+        const char *line = text + 1;
+        text = line + strcspn(line, "\n");
+        if (out->n == TOLD_TYPES_MAX)
+            return -EIO;
+        r = ARRAY_GROW(out->types, alloc, out->n + 1);
+        if (r == 0)
+            r = read_type(line, (size_t)(text - line), &out->types[out->n]);
+        out->n += r == 0;
+    }
+    return r;
+}
+
+int heap_take_census(struct file_context *context, struct census *out)
+{
+    _cleanup_(text_deinit) struct text told = TEXT_INIT;
+
+    int r = snapshot_say(context, "<pid>/heap/diff/<marks>", "", 0, &told);
+    if (r > 0)
+        r = census_take(context->target, out, &context->why);
+    else if (r == 0)
+        r = told.error ? told.error : told.size ? heap_census_read(told.data, out) : -EIO;
+    return r < 0 ? heap_error(context, r) : 0;
+}
+
+/* ---- */
+
 static int add_changes(const struct mark *from, const struct census *to, const struct timespec *end,
                        struct text *out)
 {
@@ -112,9 +193,9 @@ int heap_diff_render(struct file_context *context, struct text *out)
                     from ? pair.to : pair.from);
         return -ENOENT;
     }
-    int r = till_now ? census_take(context->target, &census, &context->why) : 0;
+    int r = till_now ? heap_take_census(context, &census) : 0;
     if (r < 0)
-        return heap_error(context, r);
+        return r;
     clock_gettime(CLOCK_REALTIME, &now);
     return add_changes(from, to ? &to->census : &census, to ? &to->when : &now, out);
 }

@@ -271,9 +271,21 @@ static bool is_passive_table(const char *file)
     return table && !strcmp(table->source, "passive") && !table->rows->between;
 }
 
-bool entry_acts(const struct entry *entry)
+bool entry_asks(const struct entry *entry)
 {
-    return entry->run == eval_run || entry->run == breakpoints_run;
+    static file_run *const runs[] = {eval_run, breakpoints_run, ctl_run, thread_ctl_run,
+                                     frame_value_run};
+    static file_render *const renders[] = {heap_diff_render, source_render, sources_render,
+                                           top_render};
+    const struct entry *child = entry->render ? NULL : layout_next(entry, NULL);
+
+    for (size_t i = 0; i < ARRAY_SIZE(runs); i++)
+        if (entry->run == runs[i])
+            return true;
+    for (size_t i = 0; i < ARRAY_SIZE(renders); i++)
+        if (entry->render == renders[i])
+            return true;
+    return child && child->naming == &heap_diffs;
 }
 
 bool entry_rows(const struct entry *entry)
@@ -285,11 +297,11 @@ bool entry_rows(const struct entry *entry)
 bool entry_passive(const struct entry *entry)
 {
     static file_render *const renders[] = {
-        status_render,         backtrace_render,     backtrace_python_render,
-        stacks_folded_render,  tasks_render,         stacks_python_folded_render,
-        thread_status_render,  locals_render,        thread_backtrace_render,
-        frame_locals_render,   globals_render,       heap_census_render,
-        heap_referrers_render, torch_modules_render,
+        status_render,         backtrace_render,  backtrace_python_render,
+        stacks_folded_render,  tasks_render,      stacks_python_folded_render,
+        thread_status_render,  locals_render,     thread_backtrace_render,
+        frame_locals_render,   globals_render,    heap_census_render,
+        heap_referrers_render, heap_sites_render, torch_modules_render,
     };
     static const struct naming *const namings[] = {&tids, &depths, &modules, &heap_objects};
 

@@ -45,9 +45,10 @@ bool entry_names_passive(const struct entry *entry);
 /* Whether what its file says is rows of tables, which whoever reads its process is asked for. */
 bool entry_rows(const struct entry *entry);
 
-/* Whether what is written to its file is the agent's to do, and nothing is read for it of the
- * process but what who reads that is asked for (process/examiner.h). */
-bool entry_acts(const struct entry *entry);
+/* Whether nothing is read of the process for its file, or for the names in it, but what who reads
+ * that is asked for (process/examiner.h): the daemon keeps something of it, or the rest is the
+ * agent's to do. */
+bool entry_asks(const struct entry *entry);
 
 /* The last part of an entry's path: its name, or "<pid>" and the like. */
 const char *entry_name(const struct entry *entry);

@@ -10,9 +10,11 @@
 #include "fs/sampler/profile.h"
 #include "fs/tree/all_reading.h"
 #include "fs/tree/file.h"
+#include "fs/tree/from_snapshot.h"
 #include "fs/tree/profile_view.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define SECOND 1000000000
 
@@ -97,8 +99,8 @@ static int add_last_second(struct process *process, const struct sum_role *role,
     return error;
 }
 
-/* The stacks of the threads that run now: of each frame, the outermost first, `f`, the function and
- * the file with a NUL behind each; then `.`. */
+/* The stacks of the threads that run now: of each frame, the outermost first, `f` and the function,
+ * and the file, each on a line of its own; then `.`. */
 static int running_text(struct target *target, struct recording *recording, struct text *why,
                         struct text *out)
 {
@@ -114,17 +116,35 @@ static int running_text(struct target *target, struct recording *recording, stru
         for (size_t k = thread->nframes; k-- > 0;) {
             const struct frame *frame = &thread->frames[k];
             if (frame->kind == FRAME_PYTHON)
-                text_printf(out, "f%s%c%s%c", frame->func, 0, frame->file, 0);
+                text_printf(out, "f%s\n%s\n", frame->func, frame->file);
         }
-        text_putc(out, '.');
+        text_puts(out, ".\n");
     }
     return text_finish(out);
 }
 
-/* Adds threads as if each had had its processor for a second; below a root, or NULL. */
-static int add_running(const struct text *running, const struct profile_frame *root,
-                       struct sum *sum)
+int top_say(struct file_context *context, const char *line, size_t size, struct text *out)
 {
+    return running_text(context->target, context->recording, &context->why, out);
+}
+
+/* Takes a line of such a text, which is changed; NULL: there is none. */
+static char *take_line(char **text)
+{
+    char *line = *text, *end = line ? strchr(line, '\n') : NULL;
+
+    if (!end)
+        return NULL;
+    *end = 0;
+    *text = end + 1;
+    return line;
+}
+
+/* Adds threads as if each had had its processor for a second; below a root, or NULL. -EIO: it is no
+ * such text, as who reads the process has been taken over. */
+static int add_running(struct text *running, const struct profile_frame *root, struct sum *sum)
+{
+    char *text = running->data, *at;
     uint32_t top = TRIE_ROOT, node, id;
     int error = 0;
 
@@ -134,18 +154,19 @@ static int add_running(const struct text *running, const struct profile_frame *r
             error = trie_child(&sum->trie, TRIE_ROOT, id, &top);
     }
     node = top;
-    for (const char *at = running->data, *end = at + running->size; !error && at < end;) {
-        if (*at++ == '.') {
+    while (!error && (at = take_line(&text))) {
+        if (!strcmp(at, ".")) {
             error = node == top ? 0 : sum_add(sum, 0, node, SECOND, 0, 1);
             node = top;
             continue;
         }
-        const char *file = at + strlen(at) + 1;
-        const struct profile_frame frame = {PROFILE_PYTHON, at, file, 0, 0};
+        const char *file = *at == 'f' ? take_line(&text) : NULL;
+        if (!file)
+            return -EIO;
+        const struct profile_frame frame = {PROFILE_PYTHON, at + 1, file, 0, 0};
         error = trie_frame(&sum->trie, &frame, &id);
         if (!error)
             error = trie_child(&sum->trie, node, id, &node);
-        at = file + strlen(file) + 1;
     }
     return error == -ENOSPC ? 0 : error;
 }
@@ -159,7 +180,9 @@ int top_render(struct file_context *context, struct text *out)
     if (!error && is_sampled(context->process)) {
         error = add_last_second(context->process, &(struct sum_role){0}, &sum);
     } else if (!error) {
-        error = running_text(context->target, context->recording, &context->why, &running);
+        error = snapshot_say(context, context->file, "", 0, &running);
+        if (error > 0)
+            error = top_say(context, "", 0, &running);
         if (!error)
             error = add_running(&running, NULL, &sum);
     }
@@ -184,7 +207,11 @@ static int take_running(void *arg, struct process *process, struct text *text, c
         text_printf(&all->unread, "# %s was not read: %s\n", name, why);
         return 0;
     }
-    return add_running(text, &(struct profile_frame){PROFILE_WORD, name, "", 0, 0}, &all->sum);
+    int error = add_running(text, &(struct profile_frame){PROFILE_WORD, name, "", 0, 0}, &all->sum);
+    if (error == -EIO)
+        text_printf(&all->unread, "# %s was not read: what reads it says what no process is\n",
+                    name);
+    return error == -EIO ? 0 : error;
 }
 
 static int add_sampled(struct file_context *context, struct sum *sum)

@@ -193,20 +193,30 @@ static int run_all(struct query *q)
     return r < 0 ? r : 0;
 }
 
+int query_feed_engine(struct engine *engine, const struct input *input, struct text *said,
+                      struct text *why, struct outcome *outcome)
+{
+    struct query q = {
+        .input = input, .engine = engine, .said = said, .why = why, .outcome = outcome};
+
+    int r = run_all(&q);
+    outcome->consumed = q.at;
+    return r;
+}
+
 int query_feed(const struct provider *provider, const struct interrupt *interrupt,
                const struct input *input, struct text *said, struct text *why,
                struct outcome *outcome)
 {
-    struct query q = {.input = input, .said = said, .why = why, .outcome = outcome};
+    struct engine *engine;
 
-    int r = engine_open(provider, interrupt, &q.engine);
+    int r = engine_open(provider, interrupt, &engine);
     if (r < 0) {
         text_puts(why, "out of memory");
         return r;
     }
-    r = run_all(&q);
-    engine_close(q.engine);
-    outcome->consumed = q.at;
+    r = query_feed_engine(engine, input, said, why, outcome);
+    engine_close(engine);
     return r;
 }
 

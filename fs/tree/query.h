@@ -29,6 +29,10 @@ int query_feed(const struct provider *provider, const struct interrupt *interrup
                const struct input *input, struct text *said, struct text *why,
                struct outcome *outcome);
 
+/* The same, by an engine that has begun. */
+int query_feed_engine(struct engine *engine, const struct input *input, struct text *said,
+                      struct text *why, struct outcome *outcome);
+
 /* Who runs statements where the daemon itself doesn't want to (owner/statements.h). */
 struct statement_runner {
     void *arg;

@@ -244,14 +244,107 @@ void source_add(const struct file_context *context, const struct source_place *p
     add_source(context, place, out);
 }
 
+/* Finds the source of the context's frame in its process, which is read here. */
+static int find(struct file_context *context, struct frame_source *source)
+{
+    source->offsets = &context->target->runtime.offsets;
+    source->depth = context->depth;
+    int r = snapshot_visit(context->target, context->tid, find_source, source);
+    if (r == -ENOENT)
+        text_printf(&context->why, "the thread has no Python frame %u", context->depth);
+    else if (r == -EIO)
+        text_printf(&context->why, "the code object of frame %u is unreadable", context->depth);
+    return r < 0 ? snapshot_error(context, r) : 0;
+}
+
+/* ---- as a text, for who is told ---- */
+
+/* The numbers, and then each on a line of its own, what is called how and where, and the path as
+ * source_path_say() has it. */
+int source_say(struct file_context *context, const char *line, size_t size, struct text *out)
+{
+    struct frame_source source = {0};
+    const struct position *at = &source.position;
+
+    int r = find(context, &source);
+    if (r == 0) {
+        text_printf(out, "%d %d %d %d %d %d\n%s\n%s\n", at->line, at->end_line, at->col,
+                    at->end_col, source.first_line, source.jit, source.func, source.file);
+        source_path_say(source.path, out);
+    }
+    free(source.func);
+    free(source.file);
+    return r;
+}
+
+void source_path_say(const char *path, struct text *out)
+{
+    for (; *path; path++)
+        text_printf(out, "%02x", (unsigned char)*path);
+    text_putc(out, '\n');
+}
+
+int source_path_read(const char *text, char *path, size_t cap)
+{
+    unsigned byte;
+    int used;
+
+    for (; *text && *text != '\n'; text += 2, path++, cap--) {
+        if (cap < 2 || sscanf(text, "%2x%n", &byte, &used) != 1 || used != 2 || !byte)
+            return -EIO;
+        *path = (char)byte;
+    }
+    *path = 0;
+    return *text && !text[1] ? 0 : -EIO;
+}
+
+/* Takes a line of a text, without its end; NULL: there is none. */
+static char *take_line(const char **text)
+{
+    const char *end = strchr(*text, '\n');
+    char *line = end ? strndup(*text, (size_t)(end - *text)) : NULL;
+
+    if (line)
+        *text = end + 1;
+    return line;
+}
+
+static int read_told(const char *text, struct frame_source *out)
+{
+    struct position *at = &out->position;
+    int jit, used = 0;
+
+    if (sscanf(text, "%d %d %d %d %d %d%n", &at->line, &at->end_line, &at->col, &at->end_col,
+               &out->first_line, &jit, &used) != 6 ||
+        text[used] != '\n')
+        return -EIO;
+    text += used + 1;
+    out->jit = jit;
+    out->func = take_line(&text);
+    out->file = out->func ? take_line(&text) : NULL;
+    return out->file ? source_path_read(text, out->path, sizeof out->path) : -EIO;
+}
+
+/* ---- */
+
+/* Where the context's frame is, wherever its process is read. */
+static int ask(struct file_context *context, struct frame_source *source)
+{
+    _cleanup_(text_deinit) struct text told = TEXT_INIT;
+
+    int r = snapshot_say(context, context->file, "", 0, &told);
+    if (r == 0)
+        r = told.size ? text_finish(&told) : -EIO;
+    else if (r > 0)
+        return find(context, source);
+    return r == 0 ? read_told(told.data, source) : r;
+}
+
 int source_render(struct file_context *context, struct text *out)
 {
-    struct frame_source source = {
-        .offsets = &context->target->runtime.offsets,
-        .depth = context->depth,
-    };
+    struct frame_source source = {0};
 
-    int r = snapshot_visit(context->target, context->tid, find_source, &source);
+    int r = ask(context, &source);
     if (r == 0) {
         const struct source_place found = {
             .func = source.func,
@@ -263,12 +356,8 @@ int source_render(struct file_context *context, struct text *out)
             .near = source.jit,
         };
         source_add(context, &found, out);
-    } else if (r == -ENOENT) {
-        text_printf(&context->why, "the thread has no Python frame %u", context->depth);
-    } else if (r == -EIO) {
-        text_printf(&context->why, "the code object of frame %u is unreadable", context->depth);
     }
     free(source.func);
     free(source.file);
-    return r < 0 ? snapshot_error(context, r) : 0;
+    return r;
 }

@@ -19,6 +19,10 @@ void source_add(const struct file_context *context, const struct source_place *p
 
 /* Whether it is a name such as <string>, which no file has. */
 bool source_is_pseudo(const char *path);
+/* A path as a line that no filter of texts changes (owner/message.h), and back: at most cap - 1
+ * bytes. -EIO: it is no such line, or more follows. */
+void source_path_say(const char *path, struct text *out);
+int source_path_read(const char *text, char *path, size_t cap);
 /* Reads lines of a file of the process as who opened the file here may, first to last of them, at
  * most SOURCE_LINES_MAX; *n: how many there were. Errors as source_read(). */
 int source_read_lines(const struct file_context *context, const char *path, int first, int last,

@@ -116,20 +116,62 @@ static int explain(struct file_context *context, int error)
     return error == 0 || error == -EINVAL ? -ENOENT : error;
 }
 
+#define KEPT "kept" /* what is asked for: the text that is kept of it, else its path */
+
+/* Finds the path of the file in its process, which is read here. */
+static int find_path(struct file_context *context, char path[SOURCE_PATH_MAX + 1])
+{
+    int r = sources_find(context->target, has_name, context->word, path);
+
+    if (r == -ENOENT)
+        text_printf(&context->why, "no code of the process comes from %s", context->word);
+    return r < 0 ? snapshot_error(context, r) : 0;
+}
+
+int sources_say(struct file_context *context, const char *line, size_t size, struct text *out)
+{
+    char path[SOURCE_PATH_MAX + 1];
+
+    int r = find_path(context, path);
+    if (r == 0 && size)
+        return sources_kept_text(context->target, path, out);
+    if (r == 0)
+        source_path_say(path, out);
+    return r;
+}
+
+/* As find_path(), wherever the process is read. */
+static int ask_path(struct file_context *context, char path[SOURCE_PATH_MAX + 1])
+{
+    _cleanup_(text_deinit) struct text told = TEXT_INIT;
+
+    int r = snapshot_say(context, context->file, "", 0, &told);
+    if (r == 0)
+        r = told.size ? text_finish(&told) : -EIO;
+    else if (r > 0)
+        return find_path(context, path);
+    return r == 0 ? source_path_read(told.data, path, SOURCE_PATH_MAX + 1) : r;
+}
+
+static int ask_kept_text(struct file_context *context, const char *path, struct text *out)
+{
+    int r = snapshot_say(context, context->file, KEPT, sizeof KEPT - 1, out);
+
+    return r > 0 ? sources_kept_text(context->target, path, out) : r;
+}
+
 int sources_render(struct file_context *context, struct text *out)
 {
     char path[SOURCE_PATH_MAX + 1];
 
-    int r = sources_find(context->target, has_name, context->word, path);
-    if (r == -ENOENT)
-        text_printf(&context->why, "no code of the process comes from %s", context->word);
+    int r = ask_path(context, path);
     if (r < 0)
-        return snapshot_error(context, r);
+        return r;
     int error = source_is_pseudo(path) ? 0 : add_from_disk(context, path, out);
     if (error == 0 && !source_is_pseudo(path))
         return 0;
-    r = sources_kept_text(context->target, path, out);
+    r = ask_kept_text(context, path, out);
     if (r == -ENOENT)
         return explain(context, error);
-    return r < 0 ? snapshot_error(context, r) : 0;
+    return r < 0 && !context->why.size ? snapshot_error(context, r) : r;
 }

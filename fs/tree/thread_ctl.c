@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Reads how the thread of the tree is held; since_ns 0: it runs. */
+/* Reads how the thread of the tree is held, in a process that is read here; since_ns 0: it runs. */
 static int read_own(struct file_context *context, struct held *out)
 {
     _cleanup_(held_list_deinit) struct held_list list = {0};
@@ -78,17 +78,10 @@ static bool find_row(struct file_context *context, const struct held *held, stru
 {
     struct stop_row stop = {held->number, out};
     const struct ring_follower follower = {add_row, ignore_lost, &stop};
-    struct ring_position at;
+    struct ring_counts counts;
 
     registry_watch(context->registry, context->process);
-    struct ring_reader *ring = recording_ring(context->recording, RECORDED_HITS);
-    if (!ring)
-        return false;
-    ring_reader_end(ring, &at);
-    at.row -= at.row < ROWS_BACK ? at.row : ROWS_BACK;
-    bool found = ring_reader_follow(ring, &at, &follower) == 1;
-    ring_reader_unref(ring);
-    return found;
+    return recording_pass(context->recording, RECORDED_HITS, ROWS_BACK, &follower, &counts) == 1;
 }
 
 /* `Exception: TYPE: MESSAGE` and `-> VALUE`, where there are such. The row is written right after
@@ -101,7 +94,27 @@ static void add_values(struct file_context *context, const struct held *held, st
 
 /* ---- */
 
-static int add_state(struct file_context *context, struct text *out)
+int thread_held_since(struct file_context *context, uint64_t *out)
+{
+    struct held held;
+
+    int r = read_own(context, &held);
+    *out = r == 0 ? held.since_ns : 0;
+    return r;
+}
+
+/* As thread_held_since(), wherever the process is read. */
+static int ask_held(struct file_context *context, uint64_t *out)
+{
+    const struct asked_for asked = {.what = ASKED_HELD, .tid = context->tid};
+    uint64_t told[2] = {0};
+
+    int r = snapshot_ask(context, &asked, told);
+    *out = told[0];
+    return r > 0 ? thread_held_since(context, out) : r;
+}
+
+int thread_state_text(struct file_context *context, struct text *out)
 {
     struct held held;
 
@@ -117,6 +130,12 @@ static int add_state(struct file_context *context, struct text *out)
         text_puts(out, "running\n");
     }
     return 0;
+}
+
+static int add_state(struct file_context *context, struct text *out)
+{
+    int r = snapshot_ask_text(context, ASKED_STATE, out);
+    return r > 0 ? thread_state_text(context, out) : r;
 }
 
 /* The number by which its process knows it. */
@@ -155,10 +174,10 @@ static int give(struct ctl_line *line, struct proto_thread *order, struct text *
 /* Whether the thread is held, and not as it was before. */
 static bool is_held_again(struct file_context *context, void *arg)
 {
-    const struct held *before = arg;
-    struct held now;
+    const uint64_t *before = arg;
+    uint64_t now;
 
-    return read_own(context, &now) < 0 || (now.since_ns && now.since_ns != before->since_ns);
+    return ask_held(context, &now) < 0 || (now && now != *before);
 }
 
 /* After a step its next stop is waited for, a moment: the next command is for that. One that takes
@@ -168,9 +187,9 @@ static int run(struct ctl_line *line, enum thread_verb verb, int jump)
     struct proto_thread order = {.verb = verb, .line = jump};
     struct file_context *context = line->context;
     _cleanup_(text_deinit) struct text words = TEXT_INIT;
-    struct held before;
+    uint64_t before;
 
-    int r = read_own(context, &before);
+    int r = ask_held(context, &before);
     if (r == 0)
         r = give(line, &order, &words);
     int held = verb == THREAD_JUMP;
@@ -228,9 +247,9 @@ static int run_until(struct ctl_line *line)
 
 static bool is_held(struct file_context *context, void *unused)
 {
-    struct held held;
+    uint64_t since;
 
-    return read_own(context, &held) < 0 || held.since_ns;
+    return ask_held(context, &since) < 0 || since;
 }
 
 static int run_pause(struct ctl_line *line)
@@ -238,14 +257,14 @@ static int run_pause(struct ctl_line *line)
     struct proto_thread order = {.verb = THREAD_PAUSE};
     struct file_context *context = line->context;
     struct session *session;
-    struct held held;
+    uint64_t since = 0;
     int held_now = 1;
     int64_t interp;
 
     int r = ctl_pause_duration(line, &order.stop_ns);
     if (r == 0)
-        r = read_own(context, &held);
-    if (r == 0 && !held.since_ns) {
+        r = ask_held(context, &since);
+    if (r == 0 && !since) {
         r = snapshot_find_thread(context, context->tid, &order.thread, &interp);
         if (r == -EINVAL)
             text_puts(&context->why, ": there is no line that it could stop at");
@@ -299,7 +318,7 @@ int thread_ctl_render(struct file_context *context, struct text *out)
 {
     int r = add_state(context, out);
     if (r < 0)
-        return snapshot_error(context, r);
+        return context->why.size ? r : snapshot_error(context, r);
     reply_add_apart(context, is_state, out);
     return 0;
 }

@@ -13,3 +13,8 @@ int thread_order_give(struct file_context *context, struct session *session, boo
 /* Waits a moment until `enough` says so, asked again and again: 1. 0: not in time; -EINTR. */
 int thread_order_wait(struct file_context *context,
                       bool (*enough)(struct file_context *context, void *arg), void *arg);
+/* Since when the context's thread is held, of a process that is read here: *out, CLOCK_REALTIME,
+ * ns; 0: it runs. -errno. */
+int thread_held_since(struct file_context *context, uint64_t *out);
+/* Adds how it is held, and by what, as threads/<tid>/ctl shows it. -errno. */
+int thread_state_text(struct file_context *context, struct text *out);

@@ -122,11 +122,10 @@ static int trace_read(struct file_context *context, struct trace *trace)
     struct ring_counts counts = {0};
 
     *trace = (struct trace){0};
-    struct ring_reader *ring = recording ? recording_ring(recording, RECORDED_TORCH_PROFILE) : NULL;
-    int r = ring ? strings_new(&trace->strings) : 0;
-    if (ring && r == 0)
-        r = ring_reader_scan(ring, on_row, trace, &counts);
-    ring_reader_unref(ring);
+    bool is_there = torch_profile_is_there(context);
+    int r = is_there ? strings_new(&trace->strings) : 0;
+    if (is_there && r == 0)
+        r = recording_scan(recording, RECORDED_TORCH_PROFILE, on_row, trace, &counts);
     if (r == 0 && !trace->n) {
         struct recording_state state = {0};
         if (recording)
@@ -143,11 +142,7 @@ static int trace_read(struct file_context *context, struct trace *trace)
 
 bool torch_profile_is_there(struct file_context *context)
 {
-    struct ring_reader *ring =
-        context->recording ? recording_ring(context->recording, RECORDED_TORCH_PROFILE) : NULL;
-
-    ring_reader_unref(ring);
-    return ring;
+    return context->recording && recording_has(context->recording, RECORDED_TORCH_PROFILE);
 }
 
 bool torch_is_there(struct file_context *context)

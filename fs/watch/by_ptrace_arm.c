@@ -1,17 +1,12 @@
-/* Debug registers by ptrace(2): PTRACE_POKEUSER into struct user (arch/x86/kernel/ptrace.c). */
+/* Debug registers by ptrace(2). */
 #include "fs/watch/by_ptrace.h"
+
+#include "fs/arch/debug_registers.h"
 
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <signal.h>
-#include <stddef.h>
 #include <sys/ptrace.h>
-
-/* Bits of DR7 (Intel SDM volume 3, 18.2.4). */
-#define DR7_ENABLE(slot) (1ul << (2 * (slot)))
-#define DR7_KIND(slot) (16 + 4 * (slot))
-#define DR7_WRITES 1ul
-#define DR6_HITS 0xful
 
 /* A new thread of glibc's, and one in posix_spawn(), fork() or abort(), has all signals
  * blocked for a few system calls. */
@@ -36,56 +31,37 @@ union trap {
     };
 };
 
-static int poke(pid_t tid, unsigned number, unsigned long value)
-{
-    size_t at = offsetof(struct user, u_debugreg) + number * sizeof(unsigned long);
-
-    return ptrace(PTRACE_POKEUSER, tid, (void *)at, (void *)value) < 0 ? -errno : 0;
-}
-
-static unsigned long length_bits(uint32_t length)
-{
-    return length == 8 ? 2 : length - 1; /* 1, 2, 4, 8: 00, 01, 11, 10 */
-}
-
 static bool blocks_trap(pid_t tid, uint64_t *mask)
 {
     return ptrace(PTRACE_GETSIGMASK, tid, (void *)sizeof *mask, mask) == 0 &&
            *mask >> (SIGTRAP - 1) & 1;
 }
 
-void by_ptrace_clear(const struct tracee *tracee) { poke(tracee->tid, 7, 0); }
+void by_ptrace_clear(const struct tracee *tracee) { debug_registers_clear(tracee->tid); }
 
-static unsigned long wanted_dr7(const struct by_ptrace *tracer)
+/* False: none is wanted. */
+static bool wanted_registers(const struct by_ptrace *tracer,
+                             struct debug_register out[PROTO_WATCHES_MAX])
 {
-    unsigned long dr7 = 0;
+    bool any = false;
 
-    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
-        if (tracer->own[i].length)
-            dr7 |= DR7_ENABLE(i) | (DR7_WRITES | length_bits(tracer->own[i].length) << 2)
-                                       << DR7_KIND(i);
-    return dr7;
-}
-
-static int set_registers(const struct by_ptrace *tracer, pid_t tid, unsigned long dr7)
-{
-    int r = 0;
-
-    for (unsigned i = 0; i < PROTO_WATCHES_MAX && r == 0; i++)
-        if (tracer->own[i].length)
-            r = poke(tid, i, tracer->own[i].address);
-    return r == 0 ? poke(tid, 7, dr7) : r;
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) {
+        out[i] = (struct debug_register){tracer->own[i].address, tracer->own[i].length};
+        any = any || out[i].length;
+    }
+    return any;
 }
 
 void by_ptrace_apply(struct by_ptrace *tracer, struct tracee *tracee)
 {
-    unsigned long dr7 = wanted_dr7(tracer);
+    struct debug_register wanted[PROTO_WATCHES_MAX];
     uint64_t mask;
 
     if (tracee->version == tracer->own_version && !tracee->calls)
         return;
     by_ptrace_clear(tracee);
-    if (dr7 && blocks_trap(tracee->tid, &mask)) {
+    bool any = wanted_registers(tracer, wanted);
+    if (any && blocks_trap(tracee->tid, &mask)) {
         if (!tracee->calls && !tracee->blocks)
             tracee->calls = CALLS_MAX;
         else if (tracee->calls)
@@ -95,7 +71,7 @@ void by_ptrace_apply(struct by_ptrace *tracer, struct tracee *tracee)
             tracee->version = tracer->own_version;
         return;
     }
-    int r = set_registers(tracer, tracee->tid, dr7);
+    int r = any ? debug_registers_set(tracee->tid, wanted, PROTO_WATCHES_MAX) : 0;
     if (r < 0 && r != -ESRCH) {
         atomic_store(&tracer->refused_tid, tracee->tid);
         atomic_store(&tracer->refused, r);
@@ -138,16 +114,13 @@ int by_ptrace_hit(struct by_ptrace *tracer, struct tracee *tracee, bool *unhandl
     *unhandled = false;
     if (ptrace(PTRACE_GETSIGINFO, tracee->tid, NULL, &info) < 0 || info.si_code != TRAP_HWBKPT)
         return SIGTRAP;
-    size_t dr6 = offsetof(struct user, u_debugreg[6]);
-    unsigned long hits = (unsigned long)ptrace(PTRACE_PEEKUSER, tracee->tid, (void *)dr6, NULL) &
-                         DR6_HITS;
-    poke(tracee->tid, 6, 0);
-    while (hits && !tracer->own[__builtin_ctzl(hits)].length)
+    unsigned hits = debug_registers_hits(tracee->tid);
+    while (hits && !tracer->own[__builtin_ctz(hits)].length)
         hits &= hits - 1;
     *unhandled = !watch_handled(tracer->stat);
     if (*unhandled)
         block_again(tracee->tid);
-    unsigned slot = hits ? (unsigned)__builtin_ctzl(hits) : 0;
+    unsigned slot = hits ? (unsigned)__builtin_ctz(hits) : 0;
     if (*unhandled || !hits || tracee->version < tracer->since[slot])
         return 0; /* a register that an earlier tracer left, or one that is being taken back */
     const struct watch_place *place = &tracer->own[slot];

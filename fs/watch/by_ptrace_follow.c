@@ -164,14 +164,12 @@ static void serve_holds(struct by_ptrace *tracer)
 {
     for (struct claim_hold *hold = tracer->holds; hold; hold = hold->next) {
         struct tracee *tracee = by_ptrace_find(tracer, hold->tid);
-        struct iovec io = {&hold->regs, sizeof hold->regs};
         if (hold->stopped || !tracee)
             continue;
         if (!tracee->stopped)
             interrupt(tracee);
         else
-            hold->stopped =
-                ptrace(PTRACE_GETREGSET, hold->tid, (void *)(uintptr_t)NT_PRSTATUS, &io) == 0;
+            hold->stopped = registers_read(hold->tid, &hold->regs) == 0;
     }
 }
 

@@ -1,5 +1,6 @@
 #include "fs/watch/slots.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 
 #include <errno.h>
@@ -42,6 +43,12 @@ int watch_slots_arm(struct watch_slots *slots, unsigned slot, const struct probe
     int r = -EINVAL;
 
     *route = ROUTE_PERF;
+    if (!ARCH_WATCHES) {
+        text_puts(why, "debug registers are not used on " ARCH_NAME
+                       ", where they tell of a write before "
+                       "it is made");
+        return -EOPNOTSUPP;
+    }
     if (!watch_possible(watch->address, watch->length)) {
         text_puts(why, "no debug register can watch that");
         return r;

@@ -101,10 +101,10 @@ def test_engines(across, any_python, engine):
 def readers(path):
     """Who has it open."""
     found = set()
-    for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if os.readlink(link) == str(path):
-                found.add(link.parts[2])
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it, or the descriptor, has gone
+            if any(os.readlink(link) == str(path) for link in os.scandir(f"/proc/{pid}/fd")):
+                found.add(pid)
     return found
 
 

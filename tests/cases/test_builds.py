@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 import builds
+from commands import Commands
 from interpreters import CACHE, OLDEST, Interpreter, eventually, interpreters, patience
 from sql import reply
 
@@ -127,18 +128,52 @@ def test_without_jit(probe):
         assert "~" not in innermost(probe, target)[0][1]
 
 
+def packer(module, who):
+    """The Python that has it, and its version."""
+    python = CACHE / "peers" / "bin" / "python3"
+    code = f"import {module}, sys; print(*sys.version_info[:3])"
+    found = python.exists() and subprocess.run([python, "-c", code], capture_output=True, text=True)
+    if not found or found.returncode:
+        pytest.skip(f"{module} is not there: {who} gets it, where there is a package index")
+    return python, tuple(map(int, found.stdout.split()))
+
+
 @pytest.mark.long
 def test_pyinstaller(probe, tmp_path):
     """What it packs knows its own files without a directory."""
-    python = CACHE / "peers" / "bin" / "python3"
-    code = "import PyInstaller, sys; print(*sys.version_info[:3])"
-    found = python.exists() and subprocess.run([python, "-c", code], capture_output=True, text=True)
-    if not found or found.returncode:
-        pytest.skip("PyInstaller is not there: tests/run gets it, where there is a package index")
+    python, version = packer("PyInstaller", "tests/run")
     (tmp_path / "tried.py").write_text(builds.SCRIPT)
     subprocess.run([python, "-m", "PyInstaller", "--onedir", "--log-level", "ERROR", "--distpath", tmp_path / "dist",
                     "--workpath", tmp_path / "work", "--specpath", tmp_path, tmp_path / "tried.py"],
                    check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=patience(100),
                    env={**os.environ, "PYINSTALLER_CONFIG_DIR": str(tmp_path)})
-    packed = Interpreter("packed", tuple(map(int, found.stdout.split())), str(tmp_path / "dist" / "tried" / "tried"))
+    packed = Interpreter("packed", version, str(tmp_path / "dist" / "tried" / "tried"))
     tried(probe, "PyInstaller", packed.run_source(builds.SCRIPT, name="tried.py"), path="tried.py")
+
+
+@pytest.mark.long
+@pytest.mark.deadline(300)
+@pytest.mark.skipif(os.environ.get("PROBEFS_TEST_FULL") != "1", reason="Nuitka compiles by tests/run --full alone")
+def test_nuitka(probe, tmp_path):
+    """It makes frames that know no line but that of their `def` until they raise, and no locals."""
+    python, version = packer("nuitka", "tests/run --full")
+    (tmp_path / "tried.py").write_text(builds.SCRIPT)
+    subprocess.run([python, "-m", "nuitka", "--quiet", "--no-deployment-flag=self-execution", "tried.py"],
+                   check=True, capture_output=True, cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=patience(200),
+                   env={**os.environ, "NUITKA_CACHE_DIR": str(tmp_path)})
+    compiled = Interpreter("compiled", version, str(tmp_path / "tried.bin"))
+    target = compiled.run_source(builds.SCRIPT, name="tried.py")
+    directory, commands = probe.path / str(target.pid), Commands(probe, target.pid)
+    assert "\nSupported: yes\n" in (directory / "status").read_text()
+    text = (directory / "backtrace.python").read_text()
+    assert re.findall(r"^  #\d+  (\S+) \(.*:(\d+)\)$", text, re.M) == [
+        (name, str(1 + builds.SCRIPT[:builds.SCRIPT.find(f"def {name}")].count("\n")) if name != "<module>" else "1")
+        for name in ("inner", "outer", "<module>")], text
+    assert " [native]\n" in (directory / "backtrace").read_text()
+    assert "answer = 42\n" in (directory / "globals" / "__main__").read_text()
+    assert commands.eval("answer") == "42\n"
+    said = commands.run("breakpoints", f"log {target.script}:{builds.LINES['inner']} {{number}}\n")
+    assert "its module is compiled (Nuitka, Cython, C): no line of it is seen" in said, said
+    commands.detach()
+    builds.ends(target)
+    builds.note("Nuitka", version, look="yes; lines are those of `def`, no locals", write="yes", breakpoints="no")

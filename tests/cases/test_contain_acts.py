@@ -15,7 +15,9 @@ import pytest
 import sql
 from interpreters import eventually, patience
 from mount import REPOSITORY
-from test_contain import ALL_CAPABILITIES, RIGHTS, Sleeper, contained, debian, error_of, status, traced  # noqa: F401
+from puppet import Puppet
+from test_contain import (ALL_CAPABILITIES, RIGHTS, Sleeper, connections, contained, debian, error_of,  # noqa: F401
+                          owners, reply, status, traced)
 from test_contain_sql import crash
 from test_contain_storm import outcome
 
@@ -60,8 +62,6 @@ def act_on(mount, known, do):
 
 def test_daemon_does_not_act(contained, debian, nobody):
     """It traces nobody, reads no more of a process than what its agent says of itself, and takes no descriptor."""
-    if not shutil.which("strace"):
-        pytest.skip("strace is not installed")
     with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
         victims = mine.pid, theirs.pid
         assert {*map(str, victims)} <= set(os.listdir(contained.path))
@@ -78,15 +78,194 @@ def test_daemon_does_not_act(contained, debian, nobody):
                 with pytest.raises(OSError):
                     run(contained, pid, "print(answer)", f"threads/{agent_of(contained, pid)}/eval")
 
-        said = traced(contained.pid, act)
-        looks = [line for line in said
-                 if re.match(r"(?:<\.\.\. )?(?:process_vm_readv|pidfd_getfd|ptrace|readlink)", line)
-                 and not re.match("process_vm_readv.* <unfinished", line)]  # its other half is what was read
-        # the agent's record, and the numbers of the threads that it holds
-        assert looks and not [line for line in looks if '"PROBFS' not in line and "iov_len=64}" not in line], looks
-        opened = {re.sub(r"\d+", "N", path) for line in said
-                  for path in re.findall(r'^open(?:at)?\([^"]*"([^"]*)"', line)}
-        assert not opened & {"/proc/N/maps", "/proc/N/mem", "/proc/N/environ", "/proc/N/exe", "/proc/N/root"}, opened
+        assert not told(contained.pid, act)
+
+
+LOOPS = """
+import time
+def waits(answer):
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.001)
+waits(42)
+"""
+
+
+def told(pid, act):
+    """What the daemon reads itself of processes while act() runs, but for what an agent says of itself and which
+    threads are its own or held, and where whoever asks reads a source: lines of strace."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    said = traced(pid, act)
+    # of what is unfinished the other half is what was read; and what failed has read nothing
+    of_agent = re.compile(r'"PROBFS|iov_len=64}|process_vm_readv.* <unfinished|process_vm_readv.* = -1 ')
+    opens = re.compile(r'open(?:at)?\([^"]*"(?:/proc/\d+/)?(?:maps|mem|environ|exe|root|map_files/[^"]*)"')
+    return [line for line in said if opens.match(line) and "O_PATH" not in line
+            or re.match(r"(?:<\.\.\. )?(?:process_vm_readv|pidfd_getfd|ptrace|readlink)", line)
+            and not of_agent.search(line)]
+
+
+def test_daemon_is_told_for_ctl(contained, debian, nobody):
+    """What a verb has to know of the process, and what ctl shows of it, is read with the process's own rights."""
+    victim = debian.run_source(LOOPS, user=nobody, env={"RANK": "0"})
+    ctl, thread = contained.path / str(victim.pid) / "ctl", contained.path / f"{victim.pid}/threads/{victim.pid}/ctl"
+    assert error_of(contained, victim.pid) is None
+
+    def act():
+        assert "Agent: none\nInterpreter: 0\n" in ctl.read_text()
+        assert thread.read_text() == "running\n"
+        assert "Agent: running, connected" in sql.reply(ctl, "attach\n")
+        assert "Agent: running, connected" in sql.reply(ctl, "status\n")
+        for verb in "record gc on", "record gc off", "on-crash record", "on-crash off":
+            assert sql.reply(ctl, verb + "\n")
+        assert sql.reply(ctl, "heap sites on\n") == "HeapSites: on\n"
+        assert sql.reply(ctl, "heap sites off\n") == "HeapSites: off\n"
+        eventually(lambda: f"Stopped: {victim.pid}" in sql.reply(ctl, "pause\n"), what="its stop")
+        assert f"Stopped: {victim.pid}" in ctl.read_text()
+        assert re.match(r"stopped by pause at .*source.py:\d \(waits\) for .*, stop 1, goes on in \d+ s\n",
+                        thread.read_text())
+        sql.reply(thread, "next\n")
+        eventually(lambda: "stopped by a step at" in thread.read_text(), what="a step")
+        sql.reply(ctl, "continue\n")
+        eventually(lambda: thread.read_text().startswith("running\n"), what="its going on")
+        eventually(lambda: "stopped by pause at" in sql.reply(thread, "pause\n"), what="its stop")
+        assert sql.reply(thread, "continue\n") == "running\n"
+        everywhere = contained.path / "all" / "ctl"
+        eventually(lambda: "Stopped: 1 thread\n" in sql.reply(everywhere, "on 0 stop all for 60s\n"), what="its stop")
+        sql.reply(everywhere, "on 0 continue\n")
+        assert "42" in sql.reply(contained.path / "all" / "eval", "on 0\n6 * 7\n")
+        assert re.match("Agent: (none|ended)", sql.reply(ctl, "detach\n"))
+        assert re.match("Agent: (none|loaded, not running)\n", ctl.read_text())
+
+    assert not told(contained.pid, act)
+
+
+def test_daemon_is_told_for_frames_and_heap(contained, debian, nobody):
+    """What a frame's value is, where its source is, and what fills the heap, is read with the process's own rights."""
+    victim = debian.run_source(LOOPS, user=nobody)
+    directory = contained.path / str(victim.pid)
+    frame = directory / "threads" / str(victim.pid) / "frames" / "0"
+    assert error_of(contained, victim.pid) is None
+    assert sql.reply(directory / "ctl", "attach\n") and os.listdir(directory / "sources")
+
+    def act():
+        assert sql.reply(frame / "value", "answer\n") == "answer = 42\n"
+        assert "answer = 42\n" in sql.reply(frame / "value", "\n")
+        assert "no_such" in sql.refused(frame / "value", "no_such.name\n")[1]
+        assert "at most 1023 bytes" in sql.refused(frame / "value", "a" * 20000 + "\n")[1]
+        source = (frame / "source").read_text()
+        assert "time.sleep(0.001)\n" in source and "  ->  " in source
+        (name,) = [name for name in os.listdir(directory / "sources") if name.endswith("!source.py")]
+        assert (directory / "sources" / name).read_text() == LOOPS
+        assert "HeapMarks: a\n" in sql.reply(directory / "ctl", "heap mark a\n")
+        assert os.listdir(directory / "heap" / "diff") == ["a..now"]
+        said = (directory / "heap" / "diff" / "a..now").read_text()
+        assert re.match(r"# within \d+\.\d s, since .*\n", said), said
+        assert "HeapMarks: a b\n" in sql.reply(directory / "ctl", "heap mark b\n")
+        assert "# within" in (directory / "heap" / "diff" / "a..b").read_text()
+        sql.reply(directory / "ctl", "heap drop a\n")
+        assert os.listdir(directory / "heap" / "diff") == ["b..now"]
+
+    assert not told(contained.pid, act)
+
+
+def test_daemon_is_told_of_all(contained, debian, nobody):
+    """What runs, where ranks stand, and which lines have allocated what lives, is read with the processes' own rights."""
+    victim = debian.run_source("print('ready', flush=True)\ndef spins():\n    while True: pass\nspins()\n", user=nobody)
+    directory = contained.path / str(victim.pid)
+    assert str(victim.pid) in os.listdir(contained.path)
+    assert sql.reply(directory / "ctl", "heap sites on 1K\n") == "HeapSites: on\n"
+
+    def act():
+        eventually(lambda: "spins" in (directory / "top").read_text(), what="what runs")
+        eventually(lambda: "spins" in contained.read("all", "top"), what="what runs")
+        assert "no process here has a group" in contained.read("all", "collectives")
+        assert re.match(r"# on, for \d+\.\d s, one in 1024 bytes sampled", (directory / "heap" / "sites").read_text())
+
+    assert not told(contained.pid, act)
+    stacks = "import os, sys\nprint('ready', flush=True)\ndef f():\n    os.abort()\nsys.stdin.readline()\nf()\n"
+    with contextlib.closing(debian.run_source(stacks, name="aborts.py", user=nobody)) as ends:
+        assert str(ends.pid) in os.listdir(contained.path)
+        assert sql.reply(contained.path / str(ends.pid) / "ctl", "on-crash record\n") == "OnCrash: record\n"
+
+        def end():
+            ends.stdin.write(b"\n")
+            ends.stdin.flush()
+            assert ends.process.wait(patience(30)) == -signal.SIGABRT
+            left = contained.path / "exited" / str(ends.pid) / "crash" / "backtrace"
+            eventually(left.exists, what="what is left")
+            assert "aborts.py:4" in left.read_text() or not left.read_text()  # it isn't waited for for ever
+
+        assert not told(contained.pid, end)
+
+
+SOURCE = b"3 3 0 1 1 0\nf\n%s\n%s\n"
+
+
+@pytest.mark.parametrize("file, said, read", [
+    ("top", reply(text=b"f\x1bf\nx\n.\n"), "?f"),
+    ("top", reply(text=b"fx"), ""),
+    ("top", reply(text=b"fx\n"), errno.EIO),
+    ("top", reply(text=b"x\n.\n"), errno.EIO),
+    ("value", reply(text=b"a = \x1b[2J\n"), "a = ?[2J\n"),
+    ("source", reply(text=SOURCE % (b"x\x1b", b"<x>".hex().encode())), "f (x?:3)\n(no source: x? is no file)\n"),
+    ("source", reply(text=SOURCE % (b"x", b"x" * 8192)), errno.EIO),
+    ("source", reply(text=SOURCE % (b"x", b"41" * 8192)), errno.EIO),
+    ("source", reply(text=SOURCE % (b"x", b"4100")), errno.EIO),
+    ("source", reply(text=b"3 3 0 1 1 0\nf"), errno.EIO),
+    ("source", reply(text=b"x"), errno.EIO),
+    ("source", reply(), errno.EIO),
+    ("growth", reply(text=b"1 0\n18446744073709551615 18446744073709551615 x\n"), errno.EIO),
+    ("growth", reply(text=b"1 0\n1 1\n"), errno.EIO),
+    ("growth", reply(), errno.EIO),
+    ("growth", reply(text=b"1 0\n" + b"1099511627776 1099511627776 x\n" * 1000), "+109951"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_lies_to_files(contained, debian, nobody, file, said, read):
+    with Sleeper(debian, nobody) as theirs:
+        directory = contained.path / str(theirs.pid)
+        frame = directory / "threads" / str(theirs.pid) / "frames" / "0"
+        assert error_of(contained, theirs.pid) is None
+        if file == "growth":
+            sql.reply(directory / "ctl", "heap mark a\n")
+        place, value = os.open(frame, os.O_PATH), os.open(frame / "value", os.O_RDWR)
+        with Puppet(owners(contained)[pwd.getpwnam(nobody).pw_uid]) as puppet:
+            for fd in connections(puppet.pid):
+                assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+            try:
+                if file == "value":
+                    os.write(value, b"a\n")
+                    assert os.read(value, 4096).decode() == read
+                elif file == "source":
+                    with open(os.open("source", os.O_RDONLY, dir_fd=place)) as opened:
+                        assert opened.read() == read
+                elif file == "top":
+                    assert read in (directory / "top").read_text()
+                else:
+                    assert read in (directory / "heap" / "diff" / "a..now").read_text()
+            except OSError as error:
+                assert error.errno == read
+        os.close(place)
+        os.close(value)
+        assert 0 not in owners(contained)
+
+
+@pytest.mark.parametrize("said, shown", [
+    (reply(text=b"0 0", why=b"Agent: \x1b[2J\xc2\x9b none\r\n"), "Agent: ?[2J?? none?\nInterpreter: 0\n"),
+    (reply(text=b"all"), "Interpreter: 0\n"),
+    (reply(-errno.EPERM), "Interpreter: 0\n"),
+    (reply(size=1 << 40), "Interpreter: 0\n"),
+    (b"x", "Interpreter: 0\n"),
+], ids=["controls", "no numbers", "refused", "size", "garbage"])
+def test_lies_to_ctl(contained, debian, nobody, said, shown):
+    """What it is told is shown as what is read; where that can't be it is left out."""
+    with Sleeper(debian, nobody) as theirs:
+        assert contained.read(theirs.pid, "ctl").startswith("Agent: none\nInterpreter: 0\n")
+        pid = owners(contained)[pwd.getpwnam(nobody).pw_uid]
+        with Puppet(pid) as puppet:
+            for fd in connections(pid):
+                assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+        assert contained.read(theirs.pid, "ctl").startswith(shown)
+        assert 0 not in owners(contained)
 
 
 def agent_of(mount, pid):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.attack
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c"
 LATE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 1000000) " \
-       "SELECT (SELECT max(x) FROM c) + (SELECT count(*) * 0 FROM threads) AS n;"
+       "SELECT (SELECT max(x) FROM c) + (SELECT count(*) * 0 FROM threads) AS n" + " " * 2000 + ";"
 CRASHED = "what ran the statement has crashed: nothing but this reply is lost"
 RECVFROM = "45"
 
@@ -146,7 +146,8 @@ LIES = {
     "rows": [request(4)],  # more rows than there are
     "no file": [request(7, 0, bytes(120))],  # of a file that it may not ask
     "cursor": [request(8, 1 << 40)],
-    "deaf": [request(1)] * 2000,  # it doesn't listen
+    "twice": [request(1)],  # that it has begun
+    "deaf": [request(2)] * 2000,  # it doesn't listen to the text, which is longer than what asks for it
 }
 
 
@@ -165,7 +166,8 @@ def test_lies(contained, debian):
             said.result(patience(60))
         assert refusal.value.errno == errno.EIO, what
         assert value(contained.path / "all" / "query", "SELECT 1") == "1"
-        assert starter in runners(contained) and pid not in runners(contained)
+        eventually(lambda: pid not in runners(contained), what="its end")
+        assert starter in runners(contained)
     with waiting(contained) as (said, pid, starter), Puppet(pid) as puppet:
         say(puppet, [done(said=len(SAYS)), SAYS])
     assert said.result(patience(60)) == "n\n1?[2J??\r\n"  # nothing for a terminal
@@ -187,6 +189,22 @@ def test_killed(contained, debian):
             eventually(lambda: value(query, "SELECT 1") == "1" and starter not in runners(contained), what="another")
             os.kill(at_rest(contained)[1], signal.SIGKILL)  # so is one that has no text yet
             assert value(query, "SELECT count(*) FROM threads") == "1"
+
+
+def test_each_of_its_own(contained):
+    """Those that run statements begin as one, and have no number of chance in common."""
+    query = contained.path / "all" / "query"
+    assert len({value(query, "SELECT hex(randomblob(16))") for _ in range(6)}) == 6
+
+
+def test_long(contained):
+    """A text that is more than a message, and what comes of it."""
+    query = contained.path / "all" / "query"
+    for size in 61000, 61400, 61440, 64000:
+        text = "x" * size
+        assert value(query, f"SELECT '{text}'") == text
+    rows = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 100000) SELECT x FROM c"
+    assert reply(query, rows) == "x\n" + "".join(f"{x}\n" for x in range(1, 100001))
 
 
 def test_ends_with_the_daemon(contained):

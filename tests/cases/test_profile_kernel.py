@@ -395,7 +395,7 @@ def test_never_in_step(probe, any_python, kernel):
 
 def test_deep_native_stacks(probe, python, kernel):
     target = python.run_source(DEEP)
-    commands = started(probe, target, "profile cpu 997hz native", 300)
+    commands = started(probe, target, "profile cpu 997hz native", 900)  # some of the first ones end too early
     commands.run("ctl", "profile off\n")
     said = status(probe, target.pid)
     early = re.search(r"(\d+) native stacks end too early", said.get("Note", ""))

@@ -319,6 +319,7 @@ def test_as_many_nodes_as_are_kept(page, probe, any_python, tmp_path):
         data = (status.parent / name).read_bytes()
         assert data
         (tmp_path / name).write_bytes(data)
+    target.close()  # it would take a processor from those who read now
     opened(page, tmp_path / "flamegraph.html")
     assert page.run("+document.body.dataset.frames") > 50000
     assert at(page, 5, 23).splitlines()[0] == "<module>"

@@ -1,4 +1,5 @@
 """`record` in ctl: what is recorded, switched on a running program, and what the daemon holds of it."""
+import contextlib
 import errno
 import json
 import os
@@ -65,7 +66,12 @@ def shown(commands):
 def rings(pid):
     """The inodes of the rings that a process has open or mapped: those of others come and go meanwhile."""
     maps = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return {line.split()[4] for line in maps if "probefs-ring" in line}
+    found = {line.split()[4] for line in maps if "probefs-ring" in line}
+    for fd, link in agents.links(pid).items():
+        with contextlib.suppress(FileNotFoundError):
+            if "probefs-ring" in link:
+                found.add(str(os.stat(f"/proc/{pid}/fd/{fd}").st_ino))
+    return found
 
 
 def held(probe, target):

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.long, pytest.mark.deadline(300), needs_hardware]
 
 # runs each line in a function of its own, whose last line it is
 PROGRAM = """
-import json, sys, torch
+import json, sys, threading, torch
 from torch import nn
 torch.manual_seed(1)
 torch.set_num_threads(1)
@@ -28,6 +28,10 @@ def train():
 def run(statement):
     exec(compile("def writer():\\n    " + statement + "\\nwriter()\\n", "writer.py", "exec"), globals())
     return None
+def run_in_thread(statement):
+    thread = threading.Thread(target=run, args=(statement,))
+    thread.start()
+    thread.join()
 train()
 print("ready", flush=True)
 for line in sys.stdin:
@@ -39,7 +43,7 @@ def test_watch(probe, pythons):  # noqa: F811
     for python in pythons:
         program = Program(probe, python, PROGRAM)
         program.commands = Commands(probe, program.target.pid)
-        for case in operators, training, where_it_moves:
+        for case in operators, in_a_thread, training, where_it_moves:
             program.before = len(program.select("SELECT * FROM hits"))
             case(program)
 
@@ -90,6 +94,16 @@ def operators(program):
     program.ask("run('other.add_(1)')")
     program.ask("run('weight + other')")
     assert len(hits(program, len(STATEMENTS))) == len(STATEMENTS)
+
+
+def in_a_thread(program):
+    """Of the stack of another thread than the main one less is known to be there."""
+    watch(program, "log watch weight")
+    for n, (statement, name) in enumerate(STATEMENTS.items()):
+        program.ask(f"run_in_thread({statement!r})")
+        row = hits(program, n + 1)[n]
+        assert (operator(row) or "").split(" by ")[0] == name, (statement, row)
+        assert row["tid"] != str(program.target.pid)
 
 
 def training(program):

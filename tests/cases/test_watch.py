@@ -301,6 +301,8 @@ import sys
 import probing
 import numpy as np
 try:
+    if "numpy" in sys.argv[1:]:  # it needs no more, which takes a second of a processor
+        raise ImportError
     import torch
 except ImportError:
     torch = None
@@ -346,10 +348,10 @@ TORCH = [
 ]
 
 
-def arrays(any_python):
+def arrays(any_python, *only):
     if any_python.source != "debian":
         pytest.skip("numpy comes with Debian's interpreter")
-    return start(any_python, ARRAYS, name="watched_arrays.py", ready=False)
+    return start(any_python, ARRAYS, *only, name="watched_arrays.py", ready=False)
 
 
 def check_array(target, expression, statement, old, new):
@@ -367,7 +369,7 @@ def check_array(target, expression, statement, old, new):
 @needs_hardware
 @pytest.mark.parametrize("expression, statement, old, new", NUMPY, ids=[each[0] for each in NUMPY])
 def test_numpy(any_python, expression, statement, old, new):
-    target = arrays(any_python)
+    target = arrays(any_python, "numpy")
     target.readline()
     check_array(target, expression, statement, old, new)
 

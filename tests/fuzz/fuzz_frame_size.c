@@ -1,6 +1,6 @@
 /* Machine code of a target. */
 #include "fs/remote/native/frame_size.h"
-#include "fs/remote/native/insn.h"
+#include "fs/arch/insn.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -2,9 +2,13 @@
  * what one that runs statements asks and tells. What is made of them keeps all limits, and nothing
  * in it drives a terminal or names what isn't there. */
 #include "fs/owner/message.h"
+#include "fs/owner/rings.h"
 #include "fs/owner/rows.h"
 #include "fs/owner/sql_message.h"
+#include "fs/process/collectives.h"
 #include "fs/sql/heap.h"
+#include "fs/tree/heap.h"
+#include "fs/tree/source.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -50,6 +54,59 @@ static void check_examined(const struct owner_answer *answer)
         abort();
     check_word(examined.membership.job, sizeof examined.membership.job);
     check_word(examined.membership.role, sizeof examined.membership.role);
+}
+
+/* What files are told of a process. */
+static void check_said(const struct text *text)
+{
+    _cleanup_(census_deinit) struct census census = {0};
+    uint64_t bytes = 0;
+    char path[64];
+
+    if (!text->size)
+        return;
+    if (source_path_read(text->data, path, sizeof path) == 0 && strlen(path) >= sizeof path)
+        abort();
+    if (heap_census_read(text->data, &census) < 0)
+        return;
+    for (size_t i = 0; i < census.n; i++) {
+        bytes += census.types[i].bytes;
+        if (!*census.types[i].name || bytes > INT64_MAX)
+            abort();
+    }
+}
+
+static void check_shown(const char *text, size_t cap)
+{
+    if (strnlen(text, cap) == cap || strpbrk(text, "\x1b\r\x7f\x01"))
+        abort();
+}
+
+/* What a process says of where it stands, in all its bytes. */
+static void check_collectives(const char *message, size_t size)
+{
+    struct collectives *its = malloc(sizeof *its);
+
+    if (!its)
+        abort();
+    for (size_t at = 0; size && at < sizeof *its; at++)
+        ((char *)its)[at] = message[at % size];
+    if (size) {
+        its->n %= COLLECTIVES_MAX + 2; /* else hardly any would do */
+        its->groups.n %= TORCH_GROUPS_MAX + 2;
+    }
+    if (size && collectives_make_sane(its)) {
+        if (its->n > COLLECTIVES_MAX || its->groups.n > TORCH_GROUPS_MAX)
+            abort();
+        for (size_t i = 0; i < its->n; i++) {
+            check_shown(its->items[i].op, sizeof its->items[i].op);
+            check_shown(its->items[i].file, sizeof its->items[i].file);
+            check_shown(its->items[i].variables, sizeof its->items[i].variables);
+        }
+        for (size_t i = 0; i < its->groups.n; i++)
+            check_shown(its->groups.items[i].name, sizeof its->groups.items[i].name);
+    }
+    free(its);
 }
 
 static void check_bound(const struct bound *bound)
@@ -127,6 +184,48 @@ static void check_rows(const char *message, size_t size)
     heap_unref(heap);
 }
 
+static int check_row(void *arg, const struct ring_row *row)
+{
+    const struct ring_layout *layout = arg;
+    volatile char byte;
+    uint32_t size;
+    bool cut;
+
+    for (unsigned i = 0; i < layout->columns; i++) {
+        const char *text = layout->types[i] == 'T' ? ring_text(row, i, &size, &cut) : NULL;
+        for (uint32_t k = 0; text && k < size; k++)
+            byte = text[k]; /* for the sanitizer */
+    }
+    (void)byte;
+    return 0;
+}
+
+static void check_lost(void *arg, uint64_t count)
+{
+    if (count > RING_COUNT_MAX)
+        abort();
+}
+
+/* What came in rings. */
+static void check_rings(const char *message, size_t size)
+{
+    const struct text answer = {.data = (char *)message, .size = size};
+    struct ring_copy copies[3] = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(copies); i++)
+        copies[i].ask = (struct ring_ask){.table = (size + i) % RECORDED_TABLES, .most = 1};
+    if (ring_copies_read(copies, ARRAY_SIZE(copies), &answer) < 0)
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(copies); i++) {
+        const struct ring_layout *layout = &recorded_layouts[copies[i].ask.table];
+        const struct ring_follower follower = {check_row, check_lost, (void *)layout};
+        struct ring_position at = {0};
+        (void)ring_copy_pass(&copies[i], &at, &follower);
+        if (at.row > RING_COUNT_MAX)
+            abort();
+    }
+}
+
 static void check_done(const char *message, size_t size)
 {
     struct sql_done done;
@@ -150,7 +249,9 @@ static void check_statement(const uint8_t *data, size_t size)
     check_wanted(message, size);
     check_values(message, size);
     check_rows(message, size);
+    check_rings(message, size);
     check_done(message, size);
+    check_collectives(message, size);
     free(message);
 }
 
@@ -158,8 +259,8 @@ static void check_statement(const uint8_t *data, size_t size)
  * of a statement's process. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const enum owner_op ops[] = {OWNER_RENDER, OWNER_LIST, OWNER_EXAMINE,
-                                        OWNER_STACKS, OWNER_FIND, OWNER_TELL};
+    static const enum owner_op ops[] = {OWNER_RENDER, OWNER_LIST, OWNER_EXAMINE, OWNER_STACKS,
+                                        OWNER_FIND,   OWNER_TELL, OWNER_SAY};
     struct owner_call call = {.op = OWNER_RENDER};
     struct owner_receipt receipt = {.call = &call};
     struct owner_answer answer = {0};
@@ -184,8 +285,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort(); /* it waits for more, or nothing comes of it */
     if (call.op == OWNER_EXAMINE)
         check_examined(&answer);
-    else
+    else if (call.op != OWNER_SAY || layout[call.entry].render != collectives_render)
         check_text(&answer.text, call.op == OWNER_STACKS && call.value == STACKS_BLOCKS);
+    if (call.op == OWNER_SAY)
+        check_said(&answer.text);
     check_text(&answer.why, false);
     for (size_t i = 0; i < answer.nnames; i++)
         check_name(&call, &answer.names[i]);

@@ -53,8 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (unsigned i = 0; i < REGS_N; i++)
         regs.value[i] = STACK + stack_size / 2;
-    regs_put(&regs, DW_RSP, STACK);
-    regs_put(&regs, DW_RIP, BASE + load32(data));
+    regs_put(&regs, DW_SP, STACK);
+    regs_put(&regs, DW_PC, BASE + load32(data));
     unwinder_init(&u, &memory);
     if (unwinder_refresh(&u, &maps, BASE) == 0) {
         enum native_end end = unwind(&u, &copy, &regs, frames, FRAMES, &n);

@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import threading
+import time
 
 import oracle
 
@@ -89,7 +90,12 @@ def scribble():
     ctypes.c_uint64.from_address(address + offset).value = value
 
 
-count = 0
+# Each time little is damaged, and it holds still for a moment: of what is all damaged, or never the same, nothing but
+# that is told.
+whole = [(address, ctypes.string_at(address, size)) for address, size in places]
 while os.getppid() != 1:
-    scribble()
-    count += 1
+    for address, was in whole:
+        ctypes.memmove(address, was, len(was))
+    for _ in range(random_.randrange(30)):
+        scribble()
+    time.sleep(random_.random() * 0.02)

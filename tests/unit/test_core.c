@@ -161,7 +161,7 @@ static void test_what_it_tells(const struct core *core)
     CHECK_INT(core->lwps.items[0].user_ticks, 2 * sysconf(_SC_CLK_TCK)); /* not the other's too */
     CHECK_INT(core->lwps.items[1].user_ticks, sysconf(_SC_CLK_TCK) * 3 / 2);
     CHECK_INT(core->lwps.items[1].state, 'R');
-    CHECK(core_thread(core, 42)->regs.fs_base == 0x5000 && !core_thread(core, 41));
+    CHECK(registers_tls(&core_thread(core, 42)->regs) == 0x5000 && !core_thread(core, 41));
     CHECK_INT(core_thread_of(core, 0x6000)->tid, 40);
     CHECK(!core_thread_of(core, 0));
     core_add_signal(core, &words);

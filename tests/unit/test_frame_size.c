@@ -1,7 +1,7 @@
 /* Frames measured by following the code, against what the compiler says of the same functions:
  * those of the C library that this test runs with. */
 #include "fs/remote/native/frame_size.h"
-#include "fs/remote/native/insn.h"
+#include "fs/arch/insn.h"
 #include "fs/remote/native/modules.h"
 #include "tests/unit/check.h"
 
@@ -30,7 +30,7 @@ static void check_function(const struct module *module, uint64_t start, uint64_t
         pc += insn.size;
         if ((insn.kind != INSN_CALL && insn.kind != INSN_CALL_SLOT) || pc == end ||
             cfi_find(&modules.pages, &module->cfi, pc - 1, &row) < 0 ||
-            row.cfa.how != CFI_REGISTER || row.cfa.reg != DW_RSP)
+            row.cfa.how != CFI_REGISTER || row.cfa.reg != DW_SP)
             continue;
         if (frame_size(code, size, start, pc, &depth) < 0)
             count.unknown++;
@@ -58,7 +58,7 @@ static void test_library(void)
         CHECK_INT(pages_read(&modules.pages, module->cfi.entries + 8ull * i, entry, 8), 0);
         uint64_t start = module->cfi.header + (uint64_t)(int64_t)entry[0];
         if (cfi_find(&modules.pages, &module->cfi, start, &row) == 0 && row.start == start &&
-            row.cfa.how == CFI_REGISTER && row.cfa.reg == DW_RSP && row.cfa.offset == 8 &&
+            row.cfa.how == CFI_REGISTER && row.cfa.reg == DW_SP && row.cfa.offset == 8 &&
             row.end - start <= FRAME_SIZE_CODE_MAX)
             check_function(module, start, row.end);
     }

@@ -1,4 +1,4 @@
-#include "fs/remote/native/insn.h"
+#include "fs/arch/insn.h"
 #include "tests/unit/check.h"
 
 #include <stdio.h>

@@ -50,19 +50,12 @@ static void is_sound(const struct entry *entry)
 }
 
 /* Below <pid>/, what the daemon itself reads in every mode (-o contain), since it takes what only
- * the daemon keeps or may, or looks at other processes too. All else is read with the process's own
- * rights. */
+ * the daemon keeps or may, or looks at other processes too. All else is read, or told, with the
+ * process's own rights. */
 static const char *const read_by_daemon[] = {
-    "<pid>/locks",                               /* whoever is at the other ends */
-    "<pid>/threads/<tid>/frames/<depth>/source", /* with the rights of who reads it */
-    "<pid>/sources/",                            /* so, too */
-    "<pid>/top",
+    "<pid>/locks",    /* whoever is at the other ends */
     "<pid>/profile/", /* what it samples */
-    "<pid>/exceptions.top",
-    "<pid>/crash/",
-    "<pid>/torch/t",
-    "<pid>/heap/sites", /* recordings */
-    "<pid>/heap/diff/", /* marks */
+    "<pid>/exceptions.top", "<pid>/crash/", "<pid>/torch/t",
 };
 
 static bool is_read_by_daemon(const char *path)
@@ -82,6 +75,8 @@ static void test_reader(const struct entry *entry)
         return;
     if (entry->run || entry->render == errors_render)
         CHECK(!entry_passive(entry));
+    else if (entry_asks(entry))
+        CHECK(!entry_passive(entry) && !is_read_by_daemon(entry->path));
     else if (entry->render != table_render)
         CHECK(entry_passive(entry) != is_read_by_daemon(entry->path));
     else if (!strcmp(name, "locks.csv") || !strcmp(name, "gc.csv") || !strcmp(name, "profile.csv"))

@@ -315,13 +315,13 @@ static int stop_patiently(struct tracer *tracer, pid_t tid)
 static int stop_and_see(struct tracer *tracer, void *arg)
 {
     const struct watched *target = arg;
-    struct user_regs_struct regs;
+    struct registers regs;
     uint64_t ns;
 
     CHECK_INT(stop_patiently(tracer, target->seen->tid), 0);
     long hits = target->seen->hits[0], written = target->places[0];
     CHECK_INT(tracer_registers(tracer, target->seen->tid, &regs), 0);
-    CHECK(regs.rip && regs.rsp);
+    CHECK(registers_pc(&regs) && registers_sp(&regs));
     usleep(2000);
     CHECK_INT(target->seen->hits[0], hits);
     CHECK_INT((long long)target->places[0], written);

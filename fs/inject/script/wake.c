@@ -1,20 +1,14 @@
 #include "fs/inject/script/wake.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "fs/proc/lwp.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/ptrace.h>
-#include <sys/uio.h>
-#include <sys/user.h>
 
 #define CALLER_DEPTH_MAX 1024 /* bytes of stack from a system call to the interpreter's frame */
 #define WRAPPERS_MAX 4        /* frames of the libc */
-/* Codes of the kernel's own between -ERESTARTSYS and -ERESTART_RESTARTBLOCK (linux/errno.h). */
-#define RESTART_FIRST 512
-#define RESTART_LAST 516
 
 /* Whether a system call is one that CPython makes again after EINTR, or whose timeout it computes
  * anew: of the time, select, socket and posix modules. */
@@ -86,23 +80,15 @@ static bool calls_from(const struct memory *memory, uint64_t sp, uint64_t caller
 
 void sleep_call_wake(const struct memory *memory, pid_t tid, const struct sleep_call *place)
 {
-    struct user_regs_struct regs;
-    struct iovec io = {&regs, sizeof regs};
+    struct registers regs;
 
-    if (!place->caller || ptrace(PTRACE_GETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0)
+    if (!place->caller || registers_read(tid, &regs) < 0)
         return;
-    int64_t result = (int64_t)regs.rax;
-    if (regs.rip == place->pc) {
-        if (result > -RESTART_FIRST || result < -RESTART_LAST)
-            return; /* it has returned just now */
-    } else if (regs.rip != place->pc - 2 || regs.rax != regs.orig_rax) {
-        return; /* nor is it one that restart_interrupted() has set back */
-    }
-    if (!is_retried(syscall_name((int)regs.orig_rax)) ||
-        !calls_from(memory, regs.rsp, place->caller))
+    /* else it has returned just now; or it is one that restart_interrupted() has set back */
+    if (!registers_restarts(&regs, place->pc) ||
+        !is_retried(syscall_name((int)registers_syscall(&regs))) ||
+        !calls_from(memory, registers_sp(&regs), place->caller))
         return;
-    regs.rip = place->pc;
-    regs.rax = (uint64_t)-EINTR;
-    regs.orig_rax = (uint64_t)-1; /* or else the kernel would look for a restart code */
-    ptrace(PTRACE_SETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io);
+    registers_fail(&regs, place->pc);
+    registers_write(tid, &regs);
 }

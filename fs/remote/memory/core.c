@@ -138,8 +138,8 @@ static int add_thread(struct core *core, const struct elf_prstatus *status)
         return 0;
     if (ARRAY_GROW(core->threads, core->threads_alloc, core->lwps.n + 1) < 0)
         return -ENOMEM;
-    _Static_assert(sizeof thread.regs == sizeof status->pr_reg, "elf_gregset_t");
-    memcpy(&thread.regs, &status->pr_reg, sizeof thread.regs);
+    _Static_assert(sizeof thread.regs.user == sizeof status->pr_reg, "elf_gregset_t");
+    memcpy(&thread.regs.user, &status->pr_reg, sizeof thread.regs.user);
     thread.user_ticks = ticks_of(&status->pr_utime);
     thread.system_ticks = ticks_of(&status->pr_stime);
     if (!core->lwps.n) {
@@ -621,7 +621,9 @@ static int by_tid(const void *a, const void *b)
  * where other threads have something negative. */
 static void set_lwp(const struct core *core, const struct core_thread *thread, struct lwp *lwp)
 {
-    const struct user_regs_struct *regs = &thread->regs;
+    const struct registers *regs = &thread->regs;
+    int64_t number = registers_syscall(regs);
+    unsigned long long arguments[6];
     char line[256];
 
     *lwp = (struct lwp){.tid = thread->tid,
@@ -632,14 +634,18 @@ static void set_lwp(const struct core *core, const struct core_thread *thread, s
                         .syscall = -1,
                         .blocking = {.number = -1, .fd = -1}};
     snprintf(lwp->comm, sizeof lwp->comm, "%s", core->comm);
-    if ((int64_t)regs->orig_rax < 0 || regs->orig_rax > INT32_MAX)
+    if (number < 0 || number > INT32_MAX)
         return;
     lwp->state = 'S';
-    lwp->syscall = (int)regs->orig_rax;
-    memcpy(lwp->args, (uint64_t[]){regs->rdi, regs->rsi, regs->rdx, regs->r10}, sizeof lwp->args);
+    lwp->syscall = (int)number;
+    for (unsigned i = 0; i < ARRAY_SIZE(arguments); i++)
+        arguments[i] = registers_argument(regs, i);
+    for (unsigned i = 0; i < LWP_ARGUMENTS; i++)
+        lwp->args[i] = arguments[i];
     snprintf(line, sizeof line, "%d 0x%llx 0x%llx 0x%llx 0x%llx 0x%llx 0x%llx 0x%llx 0x%llx",
-             lwp->syscall, regs->rdi, regs->rsi, regs->rdx, regs->r10, regs->r8, regs->r9,
-             regs->rsp, regs->rip);
+             lwp->syscall, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4],
+             arguments[5], (unsigned long long)registers_sp(regs),
+             (unsigned long long)registers_pc(regs));
     (void)blocking_parse(line, &lwp->blocking);
 }
 
@@ -727,9 +733,9 @@ static int read_head(struct opening *o, Elf64_Ehdr *header)
     if (!read_at(o->core->fd, header, sizeof *header, 0) ||
         memcmp(header->e_ident, ELFMAG, SELFMAG) || header->e_type != ET_CORE)
         return refuse(o, -EINVAL, no_core);
-    if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != EM_X86_64 ||
+    if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != ARCH_ELF ||
         header->e_phentsize != sizeof(Elf64_Phdr))
-        return refuse(o, -EINVAL, "it is of another machine; 64-bit x86 can be read");
+        return refuse(o, -EINVAL, "it is of another machine; " ARCH_NAME " can be read");
     return 0;
 }
 
@@ -897,7 +903,7 @@ const struct core_thread *core_thread(const struct core *core, pid_t tid)
 const struct core_thread *core_thread_of(const struct core *core, uint64_t thread_id)
 {
     for (size_t i = 0; thread_id && i < core->lwps.n; i++)
-        if (core->threads[i].regs.fs_base == thread_id)
+        if (registers_are_of(&core->threads[i].regs, thread_id))
             return &core->threads[i];
     return NULL;
 }

@@ -10,12 +10,12 @@
  * Nothing of it changes once it is open, but by whoever writes to the files. */
 #pragma once
 
+#include "agent/arch/arch.h"
 #include "fs/base/text.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/maps.h"
 
 #include <sys/stat.h>
-#include <sys/user.h>
 
 #define CORE_NOTES_MAX (1u << 18)
 #define CORE_FILES_BYTES_MAX (64u << 20) /* of the note that lists the mapped files */
@@ -23,7 +23,7 @@
 
 struct core_thread {
     pid_t tid; /* as the dumper knew it */
-    struct user_regs_struct regs;
+    struct registers regs;
     uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK); 0: not told, as by gcore */
 };
 
@@ -79,7 +79,8 @@ struct core {
 
 /* Opens a core file. executable: the program that dumped it; NULL: as the core file names it.
  * sysroot: a directory below which its files lie; NULL: none. Fails with -errno, and why says what
- * is wrong: -EINVAL, no core file of a 64-bit x86 process; what open(2) fails with; -ENOMEM. */
+ * is wrong: -EINVAL, no core file of a process of this machine; what open(2) fails with; -ENOMEM.
+ */
 int core_open(const char *path, const char *executable, const char *sysroot, struct core **out,
               struct text *why);
 void core_free(struct core *core); /* NULL is fine */

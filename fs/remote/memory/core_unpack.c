@@ -1,17 +1,52 @@
-/* Unpacking by libarchive, whose raw format is any file. */
+/* Unpacking by libarchive, whose raw format is any file. It is loaded when it is needed, and stays
+ * then: with it come a dozen libraries more, which would take most of the time that it takes to
+ * begin a process, or to fork one. */
 #include "fs/remote/memory/core_unpack.h"
 
 #include "agent/base/cleanup.h"
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 
 #define BLOCK (64u << 10) /* what of it is zero is left as a hole */
 
-static void cleanup_archive(struct archive **archive) { archive_read_free(*archive); }
+#define LIBRARY "libarchive.so.13" /* of all versions 3 */
+#define FUNCTIONS(F)                 \
+ F(archive_error_string)             \
+ F(archive_read_data)                \
+ F(archive_read_free)                \
+ F(archive_read_new)                 \
+ F(archive_read_next_header)         \
+ F(archive_read_open_fd)             \
+ F(archive_read_support_filter_gzip) \
+ F(archive_read_support_filter_lz4)  \
+ F(archive_read_support_filter_xz)   \
+ F(archive_read_support_filter_zstd) \
+ F(archive_read_support_format_raw)
+
+/* Its functions that are called here. */
+struct library {
+#define MEMBER(name) typeof(name) *name;
+    FUNCTIONS(MEMBER)
+};
+
+static int library_load(struct library *library)
+{
+    void *handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+    if (!handle)
+        return -ELIBACC;
+#define FIND(name)                                     \
+ library->name = (typeof(name) *)dlsym(handle, #name); \
+ if (!library->name)                                   \
+  return -ELIBACC;
+    FUNCTIONS(FIND)
+    return 0;
+}
 
 static const char *directory(void)
 {
@@ -37,7 +72,7 @@ static int write_block(int fd, const char *block, size_t size, off_t at)
 }
 
 /* Up to the end, or to where the file was cut. */
-static int copy(struct archive *archive, int fd)
+static int copy(const struct library *library, struct archive *archive, int fd)
 {
     _cleanup_free_ char *block = malloc(BLOCK);
     uint64_t at = 0;
@@ -45,7 +80,7 @@ static int copy(struct archive *archive, int fd)
 
     if (!block)
         return -ENOMEM;
-    while ((n = archive_read_data(archive, block, BLOCK)) > 0) {
+    while ((n = library->archive_read_data(archive, block, BLOCK)) > 0) {
         int r = is_zero(block, (size_t)n) ? 0 : write_block(fd, block, (size_t)n, (off_t)at);
         at += (size_t)n;
         if (r == 0 && at > CORE_UNPACKED_MAX)
@@ -58,37 +93,49 @@ static int copy(struct archive *archive, int fd)
     return ftruncate(fd, (off_t)at) < 0 ? -errno : 0;
 }
 
+/* Unpacks it into a file. -EBADMSG: it is damaged. */
+static int unpack(const struct library *library, struct archive *archive, int fd, int out)
+{
+    struct archive_entry *entry;
+
+    library->archive_read_support_filter_zstd(archive);
+    library->archive_read_support_filter_lz4(archive);
+    library->archive_read_support_filter_xz(archive);
+    library->archive_read_support_filter_gzip(archive);
+    library->archive_read_support_format_raw(archive);
+    if (library->archive_read_open_fd(archive, fd, BLOCK) != ARCHIVE_OK ||
+        library->archive_read_next_header(archive, &entry) != ARCHIVE_OK)
+        return -EBADMSG;
+    return copy(library, archive, out);
+}
+
 int core_unpack(int fd, struct text *why)
 {
-    _cleanup_(cleanup_archive) struct archive *archive = archive_read_new();
+    struct library library;
     const char *packer = core_packer(fd);
-    struct archive_entry *entry;
 
     if (!packer)
         return -ENOENT;
+    int r = library_load(&library);
+    if (r < 0) {
+        text_printf(why,
+                    "it is packed by %s, and " LIBRARY " can't be loaded, which unpacks it: %s",
+                    packer, dlerror());
+        return r;
+    }
+    struct archive *archive = library.archive_read_new();
     if (!archive)
         return -ENOMEM;
-    archive_read_support_filter_zstd(archive);
-    archive_read_support_filter_lz4(archive);
-    archive_read_support_filter_xz(archive);
-    archive_read_support_filter_gzip(archive);
-    archive_read_support_format_raw(archive);
     _cleanup_close_ int out = open(directory(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    int r = out < 0 ? -errno : 0;
-    if (r == 0 && (archive_read_open_fd(archive, fd, BLOCK) != ARCHIVE_OK ||
-                   archive_read_next_header(archive, &entry) != ARCHIVE_OK))
-        r = -EBADMSG;
-    if (r == 0)
-        r = copy(archive, out);
-    if (r == 0)
-        return steal_fd(out);
+    r = out < 0 ? -errno : unpack(&library, archive, fd, out);
     if (r == -EBADMSG)
         text_printf(why, "it is packed by %s, and damaged: %s", packer,
-                    archive_error_string(archive));
-    else
+                    library.archive_error_string(archive));
+    else if (r < 0)
         text_printf(why,
                     "it is packed by %s, and can't be unpacked into %s (name another "
                     "directory with TMPDIR): %s",
                     packer, directory(), strerror(-r));
-    return r;
+    library.archive_read_free(archive);
+    return r == 0 ? steal_fd(out) : r;
 }

@@ -1,5 +1,7 @@
 #include "fs/remote/memory/elf.h"
 
+#include "agent/arch/arch.h"
+
 #include <elf.h>
 #include <errno.h>
 #include <string.h>
@@ -72,7 +74,7 @@ static int read_program(const struct memory *m, uint64_t base, Elf64_Ehdr *heade
     if (r < 0)
         return r;
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) || header->e_ident[EI_CLASS] != ELFCLASS64 ||
-        header->e_machine != EM_X86_64 || header->e_phentsize != sizeof *program ||
+        header->e_machine != ARCH_ELF || header->e_phentsize != sizeof *program ||
         !header->e_phnum || header->e_phnum > PHDR_MAX || header->e_phoff > 1 << 20)
         return -ENOEXEC;
     return memory_read(m, base + header->e_phoff, program, header->e_phnum * sizeof *program);

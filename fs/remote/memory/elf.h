@@ -17,7 +17,7 @@ struct elf_image {
     uint8_t build_id_size; /* 0 if there is none */
 };
 
-/* Reads the headers of the image at base. -ENOEXEC: no usable 64-bit x86-64 ELF image there;
+/* Reads the headers of the image at base. -ENOEXEC: no usable ELF image of this machine there;
  * -EFAULT, -ESRCH, -EPERM as memory_read(). */
 int elf_image_read(const struct memory *m, uint64_t base, struct elf_image *out);
 

@@ -35,7 +35,7 @@ static int capture_core(struct capture *capture)
         if (!thread || !is_wanted(capture, i))
             continue;
         native_regs_set(&stack->regs, &thread->regs);
-        stack->tls = thread->regs.fs_base;
+        stack->tls = registers_tls(&thread->regs);
         stack->stopped = true;
         int r = native_capture(target->native, &target->maps, stack, 1);
         if (r < 0)
@@ -84,7 +84,7 @@ static struct native_stack *stack_of(struct capture *capture, pid_t tid)
 static int capture_stopped(struct capture *capture, struct tracer *tracer,
                            struct native_stack *stack)
 {
-    struct user_regs_struct regs;
+    struct registers regs;
 
     int r = tracer_registers(tracer, stack->tid, &regs);
     if (r < 0)

@@ -36,7 +36,7 @@ void search_deinit(struct search *search)
 /* Up to 3.10 a thread state only has the pthread_t; and the number in it is the parent's in a
  * forked child of some versions. Where libc keeps the kernel's number: glibc's struct pthread.tid
  * (nptl/descr.h, unmoved for two decades), musl's (src/internal/pthread_impl.h). */
-static const uint32_t tid_in_pthread[] = {0x2d0, 0x30};
+static const uint32_t tid_in_pthread[] = {ARCH_PTHREAD_TID};
 
 pid_t moment_tid(struct target *target, const struct lwp_list *lwps, const struct stack *stack)
 {

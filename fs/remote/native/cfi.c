@@ -23,7 +23,7 @@ enum {
     CFA_REMEMBER_STATE, CFA_RESTORE_STATE, CFA_DEF_CFA, CFA_DEF_CFA_REGISTER, CFA_DEF_CFA_OFFSET,
     CFA_DEF_CFA_EXPRESSION, CFA_EXPRESSION, CFA_OFFSET_EXTENDED_SF, CFA_DEF_CFA_SF,
     CFA_DEF_CFA_OFFSET_SF, CFA_VAL_OFFSET, CFA_VAL_OFFSET_SF, CFA_VAL_EXPRESSION,
-    CFA_GNU_ARGS_SIZE = 0x2e,
+    CFA_NEGATE_RA_STATE = 0x2d, CFA_GNU_ARGS_SIZE = 0x2e,
 };
 /* clang-format on */
 
@@ -152,7 +152,7 @@ static int parse_cie(struct pages *pages, uint64_t addr, uint8_t data[CIE_MAX], 
     cie.code_align = bytes_uleb(&b);
     cie.data_align = bytes_sleb(&b);
     uint64_t ra = version == 1 ? bytes_u8(&b) : bytes_uleb(&b);
-    if (ra != DW_RIP)
+    if (ra != DW_RETURN)
         return -ENOEXEC;
     if (*letters == 'z') {
         uint64_t length = bytes_uleb(&b);
@@ -313,7 +313,8 @@ static int run_program(struct machine *m, struct bytes program, uint64_t addr, c
             break;
         default:
             switch (op) {
-            case CFA_NOP: break;
+            case CFA_NOP:
+            case CFA_NEGATE_RA_STATE: break; /* arch_code_address() is there for all */
             case CFA_SET_LOC: {
                 uint64_t here = addr + (uint64_t)(b->at - data);
                 uint64_t to = read_encoded(b, m->cie->encoding, here, m->header);
@@ -343,16 +344,13 @@ static int run_program(struct machine *m, struct bytes program, uint64_t addr, c
     return b->bad ? -ENOEXEC : 0;
 }
 
-/* What holds where a module says nothing: callees keep rbx, rbp and r12 to r15. */
+/* What holds where a module says nothing. */
 static void default_rules(struct rules *rules)
 {
     memset(rules, 0, sizeof *rules);
     for (unsigned i = 0; i < REGS_N; i++)
-        rules->regs[i].how = CFI_UNDEFINED;
-    for (unsigned i = DW_R12; i < DW_RIP; i++)
-        rules->regs[i].how = CFI_SAME;
-    rules->regs[DW_RBX].how = rules->regs[DW_RBP].how = CFI_SAME;
-    rules->regs[DW_RSP] = (struct cfi_rule){.how = CFI_OFFSET};
+        rules->regs[i].how = ARCH_DW_KEPT >> i & 1 ? CFI_SAME : CFI_UNDEFINED;
+    rules->regs[DW_SP] = (struct cfi_rule){.how = CFI_OFFSET};
     rules->cfa.how = CFI_UNDEFINED;
 }
 

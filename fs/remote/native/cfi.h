@@ -2,7 +2,7 @@
  *
  * It lies in the module's memory (.eh_frame, sorted by .eh_frame_hdr) since C++ exceptions need it
  * there, so no file is opened. A row holds the rules for one program counter. Sources: the Linux
- * Standard Base, "Exception Frames"; DWARF 5, section 6.4; System V ABI for x86-64, section 3.7.
+ * Standard Base, "Exception Frames"; DWARF 5, section 6.4; the ABI of the machine.
  * All of it is the target's and believed only as far as it stays within bounds. */
 #pragma once
 

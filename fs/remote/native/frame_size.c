@@ -4,8 +4,9 @@
  * falling through), so only a distance that is the only one at pc counts. */
 #include "fs/remote/native/frame_size.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
-#include "fs/remote/native/insn.h"
+#include "fs/arch/insn.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -13,11 +14,12 @@
 #define WAYS_MAX 4096       /* waiting to be followed */
 #define DEPTH_MAX (1 << 20) /* bytes of one frame */
 #define NO_RBP INT32_MIN
+#define ENTRY_DEPTH 8 /* at a function's entry: depths are above 0 */
 
 struct way {
     uint32_t at;   /* offset of an instruction */
-    int32_t depth; /* CFA - rsp there */
-    int32_t rbp;   /* CFA - rbp where the function has set it, else NO_RBP */
+    int32_t depth; /* CFA - sp there, and what ENTRY_DEPTH has more than it is */
+    int32_t rbp;   /* likewise of the frame pointer where the function has set it, else NO_RBP */
 };
 
 struct explorer {
@@ -80,7 +82,7 @@ static bool apply(struct way *way, const struct insn *insn)
     }
     if ((insn->kind == INSN_RSP_FROM_RBP || insn->kind == INSN_LEAVE) && way->rbp == NO_RBP)
         return false;
-    if (depth < 8 || depth > DEPTH_MAX)
+    if (depth < ENTRY_DEPTH || depth > DEPTH_MAX)
         return false;
     way->depth = (int32_t)depth;
     return true;
@@ -120,7 +122,7 @@ int frame_size(const uint8_t *code, size_t size, uint64_t start, uint64_t pc, in
         return -ENOMEM;
     if (size > FRAME_SIZE_CODE_MAX || pc < start || pc - start >= size)
         return -ENOENT;
-    ways[e.nways++] = (struct way){0, 8, NO_RBP}; /* the return address lies above */
+    ways[e.nways++] = (struct way){0, ENTRY_DEPTH, NO_RBP};
     while (e.nways) {
         int r = follow(&e, ways[--e.nways]);
         if (r < 0)
@@ -131,6 +133,6 @@ int frame_size(const uint8_t *code, size_t size, uint64_t start, uint64_t pc, in
         return -ENOENT;
     if (found[1])
         return -EDOM;
-    *out = found[0];
+    *out = found[0] - (ENTRY_DEPTH - ARCH_CALL_PUSHES);
     return 0;
 }

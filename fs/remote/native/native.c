@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RED_ZONE 128              /* below the stack pointer, in use: System V ABI, 3.2.2 */
 #define FIRST_SLEEPING (4u << 10) /* bytes of a stack, when nothing is known of the thread */
 #define FIRST_STOPPED (64u << 10)
 #define NEEDS 1024                    /* threads whose stack's size is remembered */
@@ -32,14 +31,10 @@ struct native {
     struct native_frame frames[NATIVE_FRAMES_MAX];
 };
 
-void native_regs_set(struct native_regs *regs, const struct user_regs_struct *user)
+void native_regs_set(struct native_regs *regs, const struct registers *registers)
 {
-    *regs = (struct native_regs){
-        .value = {user->rax, user->rdx, user->rcx, user->rbx, user->rsi, user->rdi, user->rbp,
-                  user->rsp, user->r8, user->r9, user->r10, user->r11, user->r12, user->r13,
-                  user->r14, user->r15, user->rip},
-        .known = (1u << REGS_N) - 1,
-    };
+    regs->known = (1ull << REGS_N) - 1;
+    registers_to_dwarf(registers, regs->value);
 }
 
 const char *native_end_describe(enum native_end end)
@@ -51,7 +46,9 @@ const char *native_end_describe(enum native_end end)
     case NATIVE_TORN: return "no native frames: the thread ran meanwhile";
     case NATIVE_NO_INFO: return "native frames end: function without unwind information";
     case NATIVE_NO_MODULE: return "native frames end: code generated at run time";
-    case NATIVE_NO_REGISTER: return "native frames end: frame pointer not known";
+    case NATIVE_NO_REGISTER:
+        return ARCH_CALL_PUSHES ? "native frames end: frame pointer not known"
+                                : "native frames end: register not known";
     case NATIVE_UNREADABLE: return "native frames end: stack not readable";
     case NATIVE_SHORT: return "native frames end: stack deeper than was copied";
     case NATIVE_LIMIT: return "native frames end: too many";
@@ -158,8 +155,8 @@ static bool parse_syscall(const char *line, struct native_stack *stack)
         return false;
     for (int i = 0; i < LWP_ARGUMENTS; i++)
         stack->args[i] = n == 8 ? value[i] : 0;
-    regs_put(&stack->regs, DW_RSP, value[n - 2]);
-    regs_put(&stack->regs, DW_RIP, value[n - 1]);
+    regs_put(&stack->regs, DW_SP, value[n - 2]);
+    regs_put(&stack->regs, DW_PC, value[n - 1]);
     return value[n - 2] && value[n - 1];
 }
 
@@ -206,7 +203,7 @@ static uint32_t first_size(struct native *native, const struct native_stack *sta
 static uint64_t limit_copy(const struct maps *maps, const struct native_stack *stack, uint64_t low,
                            uint64_t size, bool *cut)
 {
-    uint64_t sp = stack->regs.value[DW_RSP], high = low + size;
+    uint64_t sp = stack->regs.value[DW_SP], high = low + size;
     const struct mapping *mapping = maps ? maps_find(maps, sp) : NULL;
 
     *cut = true;
@@ -279,7 +276,7 @@ static void plan_copies(struct native *native, const struct maps *maps, struct n
         struct native_stack *stack = &stacks[i];
         if (stack->end)
             continue;
-        stack->low = (stack->regs.value[DW_RSP] - RED_ZONE) & ~7ull;
+        stack->low = (stack->regs.value[DW_SP] - ARCH_RED_ZONE) & ~7ull;
         stack->high = limit_copy(maps, stack, stack->low, first_size(native, stack), &stack->cut);
         if (stack->high <= stack->low) {
             stack->end = NATIVE_UNREADABLE;

@@ -13,20 +13,20 @@
  * Not thread-safe; the target's lock guards it. */
 #pragma once
 
+#include "agent/arch/arch.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/maps.h"
 #include "fs/remote/memory/memory.h"
 #include "fs/remote/native/regs.h"
 
 #include <sys/types.h>
-#include <sys/user.h>
 
 #define NATIVE_FRAMES_MAX 2048         /* of one stack, from its innermost end */
 #define NATIVE_STACK_MAX (1u << 20)    /* bytes of one stack that are copied ... */
 #define NATIVE_COPIES_MAX (256u << 20) /* ... and of all stacks of one reading */
 
 /* All registers, as ptrace(2) gives them. */
-void native_regs_set(struct native_regs *regs, const struct user_regs_struct *user);
+void native_regs_set(struct native_regs *regs, const struct registers *registers);
 
 /* Why a stack has no more frames. */
 enum native_end {

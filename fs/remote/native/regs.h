@@ -1,23 +1,22 @@
-/* The registers of a thread that unwinding deals with, by their DWARF number (System V ABI for
- * x86-64, figure 3.36). */
+/* The registers of a thread that unwinding deals with, by their DWARF number. */
 #pragma once
+
+#include "agent/arch/arch.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum {
-    DW_RAX = 0,
-    DW_RBX = 3,
-    DW_RBP = 6,
-    DW_RSP = 7,
-    DW_R12 = 12,
-    DW_RIP = 16,
-    REGS_N = 17,
+    DW_FRAME = ARCH_DW_FRAME,   /* the frame pointer */
+    DW_SP = ARCH_DW_SP,         /* the stack pointer */
+    DW_PC = ARCH_DW_PC,         /* the program counter */
+    DW_RETURN = ARCH_DW_RETURN, /* what call frame information gives the return address by */
+    REGS_N = ARCH_DW_N,
 };
 
 struct native_regs {
     uint64_t value[REGS_N];
-    uint32_t known; /* bit i: value[i] is known */
+    uint64_t known; /* bit i: value[i] is known */
 };
 
 static inline bool regs_know(const struct native_regs *regs, unsigned reg)
@@ -28,10 +27,10 @@ static inline bool regs_know(const struct native_regs *regs, unsigned reg)
 static inline void regs_put(struct native_regs *regs, unsigned reg, uint64_t value)
 {
     regs->value[reg] = value;
-    regs->known |= 1u << reg;
+    regs->known |= 1ull << reg;
 }
 
 static inline void regs_forget(struct native_regs *regs, unsigned reg)
 {
-    regs->known &= ~(1u << reg);
+    regs->known &= ~(1ull << reg);
 }

@@ -1,5 +1,6 @@
 #include "fs/remote/native/symbols.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
 #include "fs/remote/memory/core.h"
@@ -115,7 +116,7 @@ static int read_sections(int fd, Elf64_Shdr **out, size_t *n)
     if (r < 0)
         return r;
     if (memcmp(header.e_ident, ELFMAG, SELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-        header.e_machine != EM_X86_64 || header.e_shentsize != sizeof **out)
+        header.e_machine != ARCH_ELF || header.e_shentsize != sizeof **out)
         return -ENOEXEC;
     if (!header.e_shoff || !header.e_shnum)
         return -ENOENT;

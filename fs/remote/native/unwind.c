@@ -1,9 +1,9 @@
 #include "fs/remote/native/unwind.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/arch/insn.h"
 #include "fs/remote/native/demangle.h"
 #include "fs/remote/native/frame_size.h"
-#include "fs/remote/native/insn.h"
 
 #include <errno.h>
 #include <string.h>
@@ -181,24 +181,19 @@ bool unwinder_in_eval(struct unwinder *u, uint64_t addr, bool exact)
     return in_eval(u, find_pc(u, addr - !exact));
 }
 
-/* Follows stubs of the kind "endbr64; jmp *slot(%rip)" or "jmp function". */
+/* Follows stubs that only jump. */
 static uint64_t follow_stubs(struct unwinder *u, uint64_t target)
 {
     uint8_t code[32];
 
     for (unsigned hop = 0; hop < HOPS_MAX; hop++) {
         struct insn insn;
-        size_t at = 0;
-        if (pages_read(&u->modules.pages, target, code, sizeof code) < 0)
+        if (pages_read(&u->modules.pages, target, code, sizeof code) < 0 ||
+            !insn_stub(code, sizeof code, target, &insn))
             return target;
-        if (!memcmp(code, "\xf3\x0f\x1e\xfa", 4))
-            at = 4;
-        if (!insn_decode(code + at, sizeof code - at, target + at, &insn))
-            return target;
-        if (insn.kind == INSN_JUMP && insn.target)
+        if (insn.kind == INSN_JUMP)
             target = insn.target;
-        else if (insn.kind != INSN_JUMP_SLOT ||
-                 pages_read(&u->modules.pages, insn.target, &target, sizeof target) < 0)
+        else if (pages_read(&u->modules.pages, insn.target, &target, sizeof target) < 0)
             return target;
     }
     return target;
@@ -291,11 +286,11 @@ static int find_cfa(struct walk *w, struct pc *pc, uint64_t *cfa)
         *cfa = w->regs.value[rule->reg] + (uint64_t)(int64_t)rule->offset;
         return 0;
     }
-    uint64_t at = w->regs.value[DW_RIP];
-    if (rule->reg != DW_RBP || w->nmeasured++ == MEASURED_MAX || !measure(w->u, pc, at, &depth))
+    uint64_t at = w->regs.value[DW_PC];
+    if (rule->reg != DW_FRAME || w->nmeasured++ == MEASURED_MAX || !measure(w->u, pc, at, &depth))
         return NATIVE_NO_REGISTER;
-    *cfa = w->regs.value[DW_RSP] + (uint64_t)depth;
-    regs_put(&w->regs, DW_RBP, *cfa - (uint64_t)(int64_t)rule->offset);
+    *cfa = w->regs.value[DW_SP] + (uint64_t)depth;
+    regs_put(&w->regs, DW_FRAME, *cfa - (uint64_t)(int64_t)rule->offset);
     w->measured = true;
     return 0;
 }
@@ -325,18 +320,64 @@ static bool recover(struct walk *w, const struct cfi_row *row, unsigned reg, uin
 }
 
 /* Something was called that is no code, a function at NULL say: nothing of it has run, and the
- * return address is still the last word of the stack. */
+ * return address is still where the call has left it. */
 static int step_back(struct walk *w, struct native_frame *frame)
 {
-    uint64_t sp = w->regs.value[DW_RSP], caller;
+    uint64_t sp = w->regs.value[DW_SP], caller;
 
-    if (!frame->exact || !load_stack(w, sp, &caller) || !called_from(w->u, caller, frame->pc))
+    bool there = ARCH_CALL_PUSHES ? load_stack(w, sp, &caller) : regs_know(&w->regs, DW_RETURN);
+    if (!ARCH_CALL_PUSHES)
+        caller = arch_code_address(w->regs.value[DW_RETURN]);
+    if (!frame->exact || !there || !called_from(w->u, caller, frame->pc))
         return NATIVE_NO_MODULE;
-    frame->cfa = sp + 8;
-    regs_put(&w->regs, DW_RIP, caller);
-    regs_put(&w->regs, DW_RSP, sp + 8);
+    frame->cfa = sp + ARCH_CALL_PUSHES;
+    regs_put(&w->regs, DW_PC, caller);
+    regs_put(&w->regs, DW_SP, frame->cfa);
     w->exact = false;
     return 0;
+}
+
+/* Steps from the code that returns from a signal's handler to what the signal interrupted. False:
+ * it isn't that code, or the registers can't be read. */
+static bool step_over_signal(struct walk *w, struct native_frame *frame)
+{
+    uint8_t code[8];
+    struct native_regs before = {0};
+
+    if (pages_read(&w->u->modules.pages, frame->pc, code, sizeof code) < 0)
+        return false;
+    uint64_t at = arch_signal_registers(code);
+    for (unsigned reg = 0; at && reg < REGS_N; reg++) {
+        uint64_t value;
+        if (!load_stack(w, frame->sp + at + 8 * reg, &value))
+            return false;
+        regs_put(&before, reg, value);
+    }
+    if (!at)
+        return false;
+    frame->cfa = before.value[DW_SP];
+    w->regs = before;
+    w->exact = true;
+    return true;
+}
+
+/* Where a call puts the return address onto the stack, every frame has that; where it doesn't, a
+ * function that calls nothing may have no frame at all. */
+static bool is_above(const struct walk *w, uint64_t cfa)
+{
+    uint64_t sp = w->regs.value[DW_SP];
+
+    return cfa > sp || (!ARCH_CALL_PUSHES && w->exact && cfa == sp);
+}
+
+/* Makes of what a caller finds in its registers where it goes on. */
+static void return_to(struct native_regs *caller, bool signal)
+{
+    if (DW_RETURN == DW_PC)
+        return;
+    regs_put(caller, DW_PC, arch_code_address(caller->value[DW_RETURN]));
+    if (!signal)
+        regs_forget(caller, DW_RETURN); /* the call has written over its own */
 }
 
 /* Steps to the caller. 0, or why there is none. */
@@ -344,34 +385,39 @@ static int step(struct walk *w, struct pc *pc, struct native_frame *frame)
 {
     const struct cfi_row *row = &pc->row;
     struct native_regs caller = {0};
-    uint64_t cfa, sp = w->regs.value[DW_RSP];
+    uint64_t cfa;
 
     if (!pc->module)
         return step_back(w, frame);
+    if (pc->rules != 0 && step_over_signal(w, frame))
+        return 0;
     if (pc->rules != 0)
         return pc->module->base ? NATIVE_NO_INFO : NATIVE_NO_MODULE;
-    if (row->regs[DW_RIP].how == CFI_UNDEFINED)
+    if (row->regs[DW_RETURN].how == CFI_UNDEFINED)
         return NATIVE_BASE;
     w->measured = false;
     w->missed = 0;
     int end = find_cfa(w, pc, &cfa);
     if (end)
         return end;
-    if (!row->signal && (cfa <= sp || cfa & 7))
+    if (!row->signal && (!is_above(w, cfa) || cfa & 7))
         return NATIVE_UNREADABLE;
     for (unsigned reg = 0; reg < REGS_N; reg++) {
         uint64_t value;
         if (recover(w, row, reg, cfa, &value))
             regs_put(&caller, reg, value);
     }
-    if (!regs_know(&caller, DW_RIP) || !regs_know(&caller, DW_RSP))
+    if (DW_RETURN != DW_PC && !regs_know(&caller, DW_RETURN) && !w->missed)
+        return NATIVE_NO_REGISTER;
+    if (!regs_know(&caller, DW_RETURN) || !regs_know(&caller, DW_SP))
         return unreadable(w);
-    if (w->measured && !called_from(w->u, caller.value[DW_RIP], row->start))
+    return_to(&caller, row->signal);
+    if (w->measured && !called_from(w->u, caller.value[DW_PC], row->start))
         return NATIVE_NO_REGISTER;
     frame->cfa = cfa;
     w->regs = caller;
     w->exact = row->signal;
-    return caller.value[DW_RIP] ? 0 : NATIVE_BASE;
+    return caller.value[DW_PC] ? 0 : NATIVE_BASE;
 }
 
 static enum native_end unwind_ourselves(struct unwinder *u, const struct stack_copy *copy,
@@ -384,11 +430,11 @@ static enum native_end unwind_ourselves(struct unwinder *u, const struct stack_c
 
     *n = 0;
     while (!end && *n < max) {
-        uint64_t addr = w.regs.value[DW_RIP];
+        uint64_t addr = w.regs.value[DW_PC];
         struct pc *pc = find_pc(u, addr - !w.exact);
         struct native_frame *frame = &frames[(*n)++];
         *frame = (struct native_frame){
-            .pc = addr, .sp = w.regs.value[DW_RSP], .exact = w.exact, .eval = in_eval(u, pc)};
+            .pc = addr, .sp = w.regs.value[DW_SP], .exact = w.exact, .eval = in_eval(u, pc)};
         end = step(&w, pc, frame);
         if (w.measured && !first_measured)
             first_measured = *n;

@@ -2,10 +2,10 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/load.h"
+#include "fs/arch/pair.h"
 
 #include <errno.h>
 #include <complex.h>
-#include <emmintrin.h>
 #include <math.h>
 #include <string.h>
 
@@ -120,26 +120,26 @@ static void convert(const struct tensor_type *type, const uint8_t *p, size_t n, 
 /* Side by side, so that one needn't wait for the other: of a batch, element i goes to sum i %
  * LANES, what is left behind the last whole LANES of them to the first one. */
 struct sums {
-    __m128d squares[LANES / 2], min[LANES / 2], max[LANES / 2];
+    pair squares[LANES / 2], min[LANES / 2], max[LANES / 2];
     uint64_t nan, inf;
 };
 
 /* One that isn't a number is neither less nor greater: of these two, min and max keep theirs. */
-static void add_pair(struct sums *sums, unsigned i, __m128d x)
+static void add_pair(struct sums *sums, unsigned i, pair x)
 {
-    sums->squares[i] = _mm_add_pd(sums->squares[i], _mm_mul_pd(x, x));
-    sums->min[i] = _mm_min_pd(x, sums->min[i]);
-    sums->max[i] = _mm_max_pd(x, sums->max[i]);
+    sums->squares[i] = pair_add_square(sums->squares[i], x);
+    sums->min[i] = pair_min(x, sums->min[i]);
+    sums->max[i] = pair_max(x, sums->max[i]);
 }
 
 /* As add_pair() of the first of a pair. */
 static void add_one(struct sums *sums, double one)
 {
-    __m128d x = _mm_set_sd(one);
+    pair x = pair_one(one);
 
-    *sums->squares = _mm_add_sd(*sums->squares, _mm_mul_sd(x, x));
-    *sums->min = _mm_move_sd(*sums->min, _mm_min_sd(x, *sums->min));
-    *sums->max = _mm_move_sd(*sums->max, _mm_max_sd(x, *sums->max));
+    *sums->squares = pair_add_square(*sums->squares, x); /* and 0 to the second */
+    *sums->min = pair_join(pair_min(x, *sums->min), *sums->min);
+    *sums->max = pair_join(pair_max(x, *sums->max), *sums->max);
 }
 
 static double sum_squares(const struct sums *sums)
@@ -157,8 +157,8 @@ static void add(struct sums *sums, const double *x, size_t n)
     size_t i = 0;
 
     for (; i + LANES <= n; i += LANES) {
-        add_pair(&s, 0, _mm_loadu_pd(x + i));
-        add_pair(&s, 1, _mm_loadu_pd(x + i + 2));
+        add_pair(&s, 0, pair_load(x + i));
+        add_pair(&s, 1, pair_load(x + i + 2));
     }
     for (; i < n; i++)
         add_one(&s, x[i]);
@@ -318,8 +318,8 @@ int tensor_values_read(const struct memory *memory, const struct tensor *tensor,
     if (!buffer)
         return -ENOMEM;
     for (unsigned i = 0; i < LANES / 2; i++) {
-        reading.sums.min[i] = _mm_set1_pd((double)INFINITY);
-        reading.sums.max[i] = _mm_set1_pd(-(double)INFINITY);
+        reading.sums.min[i] = pair_all((double)INFINITY);
+        reading.sums.max[i] = pair_all(-(double)INFINITY);
     }
     plan(tensor, &runs);
     int e = tensor->numel ? read_all(&reading, &runs) : 0;

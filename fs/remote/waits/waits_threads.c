@@ -19,6 +19,7 @@
 #include "fs/remote/waits/waits.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <string.h>
 
 #define LOOKS_MAX 4096u  /* objects that are looked through for names, of all waits */
@@ -344,9 +345,8 @@ static bool find_joined(struct finding *f, struct waiter *w)
 }
 
 /* glibc's mutex: nptl/lowlevellock.c sleeps in FUTEX_WAIT for the value 2, nothing else of it does;
- * sysdeps/x86/nptl/bits/struct_mutex.h */
+ * sysdeps/MACHINE/nptl/bits/struct_mutex.h, where these fields lie alike */
 #define FUTEX_COMMAND 0x7fu
-#define FUTEX_WAIT 0u
 #define MUTEX_CONTENDED 2u
 #define MUTEX_OWNER 8
 #define MUTEX_USERS 12

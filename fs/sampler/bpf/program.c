@@ -1,5 +1,6 @@
 #include "fs/sampler/bpf/program.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "fs/base/ranges.h"
 #include "fs/sampler/bpf/btf.h"
@@ -330,6 +331,11 @@ static struct {
 
 int program_get(struct program **out, struct text *why)
 {
+    if (!ARCH_SAMPLES_IN_KERNEL) {
+        text_puts(why,
+                  "the program for the kernel reads threads of 64-bit x86 only, not of " ARCH_NAME);
+        return -EOPNOTSUPP;
+    }
     _guard_mutex_(&shared.lock);
     if (!shared.program) {
         struct program *p = malloc(sizeof *p);

@@ -1,6 +1,8 @@
-#include "fs/remote/native/insn.h"
+#include "fs/arch/insn.h"
 
 #include "fs/remote/memory/bytes.h"
+
+#include <string.h>
 
 /* One letter for each opcode of the one-byte map:
  *   . no operand bytes      m ModRM              b imm8          z imm16/32
@@ -393,4 +395,12 @@ bool insn_call_before(const uint8_t *code, size_t size, uint64_t pc, struct insn
         found = true;
     }
     return found;
+}
+
+bool insn_stub(const uint8_t *code, size_t size, uint64_t pc, struct insn *out)
+{
+    size_t at = size >= 4 && !memcmp(code, "\xf3\x0f\x1e\xfa", 4) ? 4 : 0; /* endbr64 */
+
+    return insn_decode(code + at, size - at, pc + at, out) &&
+           ((out->kind == INSN_JUMP && out->target) || out->kind == INSN_JUMP_SLOT);
 }

@@ -102,7 +102,7 @@ bootstrap_begin:
     cmpq $0, BLOCK_GO(%rbx)
     je .Lunmap
 
-    sub BLOCK_XSAVE_SIZE(%rbx), %rsp
+    sub BLOCK_EXTRA(%rbx), %rsp
     and $-64, %rsp
     mov %rsp, %r12
     lea XSAVE_LEGACY(%r12), %rdi        /* its header must be zero */
@@ -171,7 +171,7 @@ bootstrap_begin:
     pop %rcx
     pop %rax
     popfq
-    ret $(BLOCK_SIZE - 8 + BLOCK_RED_ZONE) /* to BLOCK_RESUME, with rsp as it was */
+    ret $(BLOCK_SIZE - 8 + ARCH_RED_ZONE) /* to BLOCK_RESUME, with rsp as it was */
 
 /* Stops the thread, if somebody traces it. */
 .Lnotify:

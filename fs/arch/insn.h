@@ -1,11 +1,13 @@
-/* x86-64 machine code, as far as following a function's stack pointer needs it: the length of each
- * instruction, where it goes, and what it does to rsp. Source: Intel SDM volume 2, appendix A. */
+/* Machine code, as far as following a function's stack pointer needs it: the length of each
+ * instruction, where it goes, and what it does to the stack pointer. Sources: Intel SDM volume 2,
+ * appendix A; Arm Architecture Reference Manual, C4.1. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/* RSP and RBP, as x86 calls them, are the stack pointer and the frame pointer. */
 enum insn_kind {
     INSN_OTHER,
     INSN_PUSH,           /* 8 bytes */
@@ -40,3 +42,7 @@ bool insn_decode(const uint8_t *code, size_t size, uint64_t pc, struct insn *out
  * can fit; out is the most telling: one with a target first. False: nothing that could be a
  * call. */
 bool insn_call_before(const uint8_t *code, size_t size, uint64_t pc, struct insn *out);
+
+/* Follows a stub that does nothing but jump, at code[0..size), which is at pc. False: it is none;
+ * else out is the jump, to a target or by a slot. */
+bool insn_stub(const uint8_t *code, size_t size, uint64_t pc, struct insn *out);

@@ -1,5 +1,6 @@
 #include "agent/watch/stale_registers.h"
 
+#include "agent/arch/arch.h"
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "agent/base/cut_short.h"
@@ -48,14 +49,7 @@ struct cleaner {
 
 static long raw(long number, long a, long b, long c, long d)
 {
-    register long r10 __asm__("r10") = d;
-    long result;
-
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
-                     : "rcx", "r11", "memory");
-    return result;
+    return arch_call(number, a, b, c, d, 0);
 }
 
 static long trace(long request, pid_t tid, long where, const void *data)
