@@ -1094,6 +1094,7 @@ static int rings(void *arg, struct process *process, struct ring_copy *copies, s
     r = ask_for_rings(arg, user, request, &told);
     owner_request_close(request);
     if (r == 0) {
+        text_deinit(answer);
         *answer = told.text;
         told.text = TEXT_INIT;
         r = ring_copies_read(copies, n, answer);

@@ -170,7 +170,7 @@ def test_daemon_is_told_for_frames_and_heap(contained, debian, nobody):
 
 
 def test_daemon_is_told_of_all(contained, debian, nobody):
-    """What runs, where ranks stand, and which lines have allocated what lives, is read with the processes' own rights."""
+    """What runs, where ranks stand, and which lines have allocated what lives, is read with the processes' rights."""
     victim = debian.run_source("print('ready', flush=True)\ndef spins():\n    while True: pass\nspins()\n", user=nobody)
     directory = contained.path / str(victim.pid)
     assert str(victim.pid) in os.listdir(contained.path)

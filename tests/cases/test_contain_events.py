@@ -207,7 +207,8 @@ def test_lies_in_rows(contained, recorded, nobody):
     with Reader(contained, target.pid) as reader:
         do(target, f"events.write(time.time(), 1, None, 'event', '{controls}', None, "
                    f"'{{\"pid\": 1, \"{controls}\": 2}}')")
-        do(target, "events.write(time.time(), 1, None, 'event\", \"pid\": 1, \"x\": \"', 'last', None, '}, \"pid\": 1')")
+        do(target, "events.write(time.time(), 1, None, 'event\", \"pid\": 1, \"x\": \"', 'last', None, "
+                   "'}, \"pid\": 1')")
         lines = reader.read_until(lambda lines: lines and lines[-1].get("name") == "last")
         assert {line["pid"] for line in lines} == {target.pid}
         assert not {chr(c) for c in [*range(32), 127, *range(128, 160)]} & set(reader.bytes.decode().replace("\n", ""))

@@ -255,7 +255,8 @@ def test_truth(probe, python, kernel):
         assert found.impossible == 0
         assert found.worst < points, (mode, found, spent)
     for mode, name in ("nogil", "in_c_nogil"), ("cpu", "in_c_gil"), ("cpu", "in_python"):
-        assert seconds(probe, target, mode, name) == pytest.approx(cpu[name], rel=0.05), (mode, name, spent)
+        # a clock that ticks sees pieces that a hypervisor took, where the thread's own doesn't
+        assert seconds(probe, target, mode, name) == pytest.approx(cpu[name], rel=0.1), (mode, name, spent)
     off = {name: seconds(probe, target, "off", name) for name in (*spent, "<module>")}
     assert 0.5 * least < off.pop("<module>"), (least, off)
     assert off["asleep"] < 1.05 * (wall["asleep"] - cpu["asleep"])  # until it had a processor again
@@ -269,7 +270,7 @@ def test_no_stack_that_never_was(probe, python, kernel):
     commands.run("ctl", "profile off\n")
     found = shares.judge(probe.read(target.pid, "profile", "folded"), {"hot_a": 1.0, "hot_b": 3.0})
     assert found.impossible == 0
-    assert found.worst < 1.5, found
+    assert found.worst < 3, found  # they share a core with whatever else runs: calls alone don't say how long they took
     said = status(probe, target.pid)
     assert said["Torn"].startswith("0 ")
 

@@ -94,6 +94,10 @@ class Program:
             file.write(line + "\n")
         return int(self.lines()[-1].partition(":")[0])
 
+    def armed(self, number):
+        """Its write doesn't wait for a debug register."""
+        eventually(lambda: ", by " in (state := self.state(number)) or not state.startswith("hw"), what="its register")
+
     def lines(self):
         return [line for line in self.file.read_text().splitlines() if not line.startswith("#")]
 
@@ -164,6 +168,7 @@ def test_variables(program):
 def test_last_write(program):
     """What is written just before the call ends is told."""
     number = program.set(f"watch box.value in {program.a}/1")
+    program.armed(number)
     program.send(0, 13, "freed")
     program.ended(number)
     assert [hit[3:] for hit in program.hits(number, 1)] == [("0", "13")]
@@ -175,6 +180,7 @@ def test_end(program, expression, depth, item, answer):
     """By a return, an exception, or with its thread; what the frame had is given back as without us."""
     with Events(program.commands.probe, program.target.pid) as events:
         number = program.set(f"watch {expression} in {program.a}/{depth}")
+        program.armed(number)
         program.send(0, 3, 3)
         if expression != "calls":
             program.hits(number, 1)
@@ -193,6 +199,8 @@ def test_storage(program):
     a = program.a
     value, shared = program.set(f"watch box.value in {a}/1"), program.set(f"watch shared in {a}")
     assert re.match("hw|dict|line", program.state(value)) and re.match("hw|dict|line", program.state(shared))
+    for number in value, shared:
+        program.armed(number)
     program.send(1, 4, 4)
     program.send(0, 5, 5)
     program.send(0, "share", 1)

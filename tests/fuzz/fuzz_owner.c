@@ -186,13 +186,13 @@ static void check_rows(const char *message, size_t size)
 
 static int check_row(void *arg, const struct ring_row *row)
 {
-    const struct ring_layout *layout = arg;
+    const struct ring_layout *of_table = arg;
     volatile char byte;
     uint32_t size;
     bool cut;
 
-    for (unsigned i = 0; i < layout->columns; i++) {
-        const char *text = layout->types[i] == 'T' ? ring_text(row, i, &size, &cut) : NULL;
+    for (unsigned i = 0; i < of_table->columns; i++) {
+        const char *text = of_table->types[i] == 'T' ? ring_text(row, i, &size, &cut) : NULL;
         for (uint32_t k = 0; text && k < size; k++)
             byte = text[k]; /* for the sanitizer */
     }
@@ -217,8 +217,8 @@ static void check_rings(const char *message, size_t size)
     if (ring_copies_read(copies, ARRAY_SIZE(copies), &answer) < 0)
         return;
     for (size_t i = 0; i < ARRAY_SIZE(copies); i++) {
-        const struct ring_layout *layout = &recorded_layouts[copies[i].ask.table];
-        const struct ring_follower follower = {check_row, check_lost, (void *)layout};
+        const struct ring_layout *of_table = &recorded_layouts[copies[i].ask.table];
+        const struct ring_follower follower = {check_row, check_lost, (void *)of_table};
         struct ring_position at = {0};
         (void)ring_copy_pass(&copies[i], &at, &follower);
         if (at.row > RING_COUNT_MAX)
