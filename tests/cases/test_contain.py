@@ -312,8 +312,12 @@ def traced(pid, act):
             act()
         finally:
             strace.send_signal(signal.SIGINT)
-            strace.communicate(timeout=patience(30))
-        lines = [line.split(None, 1) for line in log.read_text().splitlines()]
+            try:
+                strace.communicate(timeout=patience(5))
+            except subprocess.TimeoutExpired:  # it waits for one that somebody else has stopped
+                strace.kill()
+                strace.communicate()
+        lines = [words for line in log.read_text().splitlines() if len(words := line.split(None, 1)) == 2]
     its, shares, begun, found = {pid, *map(int, os.listdir(f"/proc/{pid}/task"))}, {}, {}, []
     for tid, line in lines:  # threads that are gone are those of theirs who made them
         if re.match(r"clone3?\(", line):

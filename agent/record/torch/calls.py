@@ -97,6 +97,12 @@ def timed(original, live, stage):
 TIMED = timed(None, None, None).__code__
 
 
+def put_back(one, name, original, ours):
+    """What stood in a class before, if ours is there now."""
+    if one.__dict__.get(name) is ours:
+        setattr(one, name, original)
+
+
 def methods():
     """(class, name, stage) of what is timed beside the calls of modules, as far as the program has imported it."""
     loader = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
@@ -347,15 +353,18 @@ class Step:
                 ours = timed(original, live, stage)
                 self.replaced.append((one, name, original, ours))
                 setattr(one, name, ours)
+                if live.get("step") is not self:  # another thread may not have found this there
+                    put_back(one, name, original, ours)
+        if live.get("step") is None:
+            self.remove()
 
     def remove(self):
         """Takes all hooks out. May be called again, and by another thread."""
         self.live.pop("step", None)
         unhook()
         replaced, self.replaced = self.replaced, []
-        for one, name, original, ours in replaced:
-            if one.__dict__.get(name) is ours:
-                setattr(one, name, original)
+        for one in replaced:
+            put_back(*one)
         self.works = []
         handles, self.handles = self.handles, []
         for handle in handles:
