@@ -80,10 +80,11 @@ class Probe:
     def children(self):
         """The pids of its child processes, and what they are called: {pid: name}."""
         found = {}
-        for path in pathlib.Path(f"/proc/{self.pid}/task").glob("*/children"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # of a thread that ends
-                for pid in map(int, path.read_text().split()):
-                    found[pid] = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):  # a thread's list misses some while another one ends
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                name, _, fields = path.read_text().partition("(")[2].rpartition(")")
+                if int(fields.split()[1]) == self.pid:
+                    found[int(path.parts[2])] = name
         return found
 
     def owners(self):

@@ -209,8 +209,8 @@ def test_long(contained):
 
 def test_ends_with_the_daemon(contained):
     with running(contained, ENDLESS) as (said, pid, starter):
+        eventually(lambda: len(runners(contained)) == 3, what="the one that is to run the next, too")
         ended = [os.pidfd_open(one) for one in runners(contained)]
-        assert len(ended) == 3  # and the one that is to run the next
         contained.kill()
         contained.closed = True
         with pytest.raises(OSError):
