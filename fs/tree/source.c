@@ -17,10 +17,12 @@
 #include "fs/tree/source.h"
 #include "fs/tree/source_reader.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LINES_BEFORE 5
@@ -286,13 +288,13 @@ void source_path_say(const char *path, struct text *out)
 
 int source_path_read(const char *text, char *path, size_t cap)
 {
-    unsigned byte;
-    int used;
-
     for (; *text && *text != '\n'; text += 2, path++, cap--) {
-        if (cap < 2 || sscanf(text, "%2x%n", &byte, &used) != 1 || used != 2 || !byte)
+        /* no sscanf(), which looks for the end of all that was told each time */
+        if (cap < 2 || !isxdigit((unsigned char)text[0]) || !isxdigit((unsigned char)text[1]))
             return -EIO;
-        *path = (char)byte;
+        *path = (char)strtoul((char[]){text[0], text[1], 0}, NULL, 16);
+        if (!*path)
+            return -EIO;
     }
     *path = 0;
     return *text && !text[1] ? 0 : -EIO;

@@ -45,14 +45,13 @@ def mapped(pid):
 
 
 def decoders(mount):
-    """What decodes, of all users. Not by what the threads of the mount's process have as children: one that ends
-    leaves them to another meanwhile."""
+    """What decodes, of all users."""
     found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
+    for pid in mount.children():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            its = status(path.name)
-            if its["PPid"] == [str(mount.pid)] and its["Uid"][0] == str(NAMELESS) and its["State"][0] != "Z":
-                found.append(int(path.name))
+            its = status(pid)
+            if its["Uid"][0] == str(NAMELESS) and its["State"][0] != "Z":
+                found.append(pid)
     return found
 
 
