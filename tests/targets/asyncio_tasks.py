@@ -321,7 +321,9 @@ class async_generator_asend:
         return self
 
     def __next__(self):
-        return None
+        future = asyncio.get_running_loop().create_future()
+        future._asyncio_future_blocking = True  # waits; None would have the task run again and again
+        return future
 
 
 async def generators():
