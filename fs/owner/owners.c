@@ -1053,6 +1053,10 @@ static int ask_end(void *arg, pid_t pid, const char *question, struct text *answ
                                .more = (uint32_t)strlen(question)};
     memcpy(request + 1, question, request->more);
     r = ask_request(arg, request, NULL, NULL, &told);
+    if (r == -ETIMEDOUT) { /* of one that hangs that is said at once; else its reader was stopped */
+        clear(&told);
+        r = ask_request(arg, request, NULL, NULL, &told);
+    }
     if (r == 0)
         text_add(answer, told.text.data, told.text.size);
     owner_answer_deinit(&told);

@@ -348,6 +348,27 @@ def test_lies_to_files(contained, debian, nobody, file, said, read):
         assert 0 not in owners(contained)
 
 
+@pytest.mark.parametrize("said, rows", [
+    (waits(*WAITS_FOR_X), "waiter,name\nx?[2J??,x?[2J??\n"),
+    (waits(2, *WAITS_FOR_X[1:]), None),
+    (b"x", None),
+    (b"", None),
+], ids=["controls", "a process", "garbage", "nothing"])
+def test_lies_about_locks(contained, debian, nobody, said, rows):
+    """Waits stand behind the rows of a statement, of which there are none."""
+    statement, said = "-- format: csv\nSELECT waiter, name FROM locks", reply(text=bytes(16) + said)
+    with Sleeper(debian, nobody) as theirs:
+        path = contained.path / str(theirs.pid) / "query"
+        assert sql.reply(path, statement)
+        with Puppet(owners(contained)[pwd.getpwnam(nobody).pw_uid]) as puppet:
+            for fd in connections(puppet.pid):
+                assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+        if rows:
+            assert sql.reply(path, statement) == rows
+        else:
+            assert "has crashed" in sql.refused(path, statement)[1]
+
+
 @pytest.mark.parametrize("said, shown", [
     (reply(text=b"0 0", why=b"Agent: \x1b[2J\xc2\x9b none\r\n"), "Agent: ?[2J?? none?\nInterpreter: 0\n"),
     (reply(text=b"all"), "Interpreter: 0\n"),

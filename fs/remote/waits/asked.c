@@ -53,11 +53,11 @@ static void thread_fields(struct fields *fields, struct peer_thread *thread)
     FIELD_ANY(fields, thread->switches);
     FIELD(fields, thread->nfds, 0, PEER_POLLED_MAX);
     for (size_t i = 0; i < thread->nfds; i++) {
-        FIELD(fields, thread->fds[i].fd, 0, INT_MAX);
+        FIELD(fields, thread->fds[i].fd, INT_MIN, INT_MAX);
         FIELD_BOOL(fields, thread->fds[i].writes);
     }
-    FIELD(fields, thread->more, 0, INT_MAX);
-    FIELD(fields, thread->file, -1, INT64_MAX);
+    FIELD_ANY(fields, thread->more);
+    FIELD_ANY(fields, thread->file);
     FIELD_BOOL(fields, thread->shares);
     word_fields(fields, &thread->word);
 }

@@ -148,7 +148,7 @@ const struct wait_thread *waits_thread(const struct waits *waits, pid_t tid);
 void waits_deinit(struct waits *waits);
 
 /* Adds them as numbers, and strings without control characters, for who tells them: after
- * waits_note_threads(), before waits_between(). -ENOMEM. */
+ * waits_note_threads(), before waits_between(). -ENOMEM, -EFBIG. */
 int waits_write(struct waits *waits, struct text *out);
 /* Reads them, of whoever said so: all numbers are in range. out: zero at first; to be deinited in
  * any case. -EPROTO: it is none of this. -ENOMEM. */

@@ -191,14 +191,17 @@ int waits_write(struct waits *waits, struct text *out)
     _cleanup_(text_deinit) struct text numbers = TEXT_INIT;
     struct telling t = {.fields = {.out = &numbers}};
 
-    text_add(&t.strings, waits->strings.data, waits->strings.size);
+    if (waits->strings.size)
+        text_add(&t.strings, waits->strings.data, waits->strings.size);
+    else
+        text_putc(&t.strings, '\0'); /* the string 0 */
     waits_fields(&t, waits);
     exchange(t.strings.data, t.strings.size, '\0', '\n');
     text_printf(out, "%zu ", t.strings.size);
     text_add(out, t.strings.data, t.strings.size);
     text_add(out, numbers.data, numbers.size);
     int r = t.strings.error ? t.strings.error : numbers.error ? numbers.error : out->error;
-    if (t.strings.cut || numbers.cut)
+    if (t.strings.cut || numbers.cut || out->cut)
         r = -EFBIG;
     text_deinit(&t.strings);
     return r;
