@@ -33,9 +33,10 @@ void field_string(struct fields *fields, char *buf, size_t cap)
     size_t size = fields->out ? strnlen(buf, cap - 1) : 0;
 
     FIELD(fields, size, 0, (int64_t)cap - 1);
-    for (size_t i = 0; i < size; i++)
-        FIELD(fields, buf[i], CHAR_MIN, CHAR_MAX);
+    for (size_t i = 0; i < size; i++) {
+        unsigned char byte = (unsigned char)buf[i];
+        FIELD(fields, byte, 1, UCHAR_MAX);
+        buf[i] = (char)byte;
+    }
     buf[fields->error < 0 ? 0 : size] = 0;
-    if (!fields->out && strlen(buf) != size)
-        fields->error = fields->error < 0 ? fields->error : -EPROTO;
 }
