@@ -203,13 +203,13 @@ def test_daemon_is_told_of_all(contained, debian, nobody):
 
 WAITS = """
 import fcntl, multiprocessing, os, select, sys, threading
-lock, ends, shared = threading.Lock(), os.pipe(), multiprocessing.get_context("fork").Lock()
+lock, ends, taken, shared = threading.Lock(), os.pipe(), os.pipe(), multiprocessing.get_context("fork").Lock()
 file = open(sys.argv[1], "w")
 def other():
     kept = open(sys.argv[1], "w")
     fcntl.flock(kept, fcntl.LOCK_EX)
     with shared:
-        print("ready\\n%d %d" % (os.getpid(), ends[1]), flush=True)
+        os.write(taken[1], b"x")
         threading.Event().wait()
 def takes():
     with lock:
@@ -225,8 +225,10 @@ def flocks():
 def shares():
     with shared:
         pass
-if not os.fork():
+if not (pid := os.fork()):
     other()
+os.read(taken[0], 1)
+print("ready\\n%d %d" % (pid, ends[1]), flush=True)
 with lock:
     for run in takes, reads, polls, flocks, shares:
         threading.Thread(target=run).start()
