@@ -24,20 +24,25 @@ pytestmark = pytest.mark.python(minimum=(3, 10))
 
 IDLE = "import sys; print('ready', flush=True); sys.stdin.readline()"
 
-# writes as many events as it is told to, from two threads, and what each wrote to its own log
+# writes as many events as it is told to, from two threads, which are there all the time: else their begin and end may be
+# told of in between, and count among what was lost
 WRITER = """
-import probing, sys, threading
-def write(name, count):
-    for i in range(count):
-        probing.event(name, i=i)
+import probing, queue, sys, threading
+def write(name, counts):
+    for count in iter(counts.get, None):
+        for i in range(count):
+            probing.event(name, i=i)
+        written.put(name)
 probing.event("before")
+written, both = queue.SimpleQueue(), [queue.SimpleQueue(), queue.SimpleQueue()]
+for name, counts in zip("ab", both):
+    threading.Thread(target=write, args=(name, counts)).start()
 print("ready", flush=True)
 for line in sys.stdin:
-    count = int(line)
-    both = [threading.Thread(target=write, args=(name, count)) for name in ("a", "b")]
-    for one in both: one.start()
-    for one in both: one.join()
+    for counts in both: counts.put(int(line))
+    for counts in both: written.get()
     print("done", flush=True)
+for counts in both: counts.put(None)
 """
 
 
@@ -142,7 +147,7 @@ def test_slow(probe, any_python):
             assert all(said == sorted(set(said)) for said in (
                 [i for who, i in events(reader.lines) if who == name] for name in "ab"))
         assert slow.lines[0]["kind"] == "lost" and list(slow.lines[0]) == ["ts", "kind", "pid", "count"]
-        assert kinds(slow.lines[1:]) == ["event"] * (len(slow.lines) - 1)
+        assert set(kinds(slow.lines)) == {"lost", "event"}  # a daemon that came late may have lost some more
         assert 1000 < len(slow.lines) < 10000
 
 
@@ -429,7 +434,11 @@ def test_threads_and_children(probe, any_python):
         assert seen[0]["name"] == pathlib.Path(f"/proc/{late}/comm").read_text().strip()
         assert abs(seen[0]["ts"] - time.time()) < 60
         Commands(probe, target.pid).attach()
-        assert ask("spawn('cat')") > 0
+        os.kill(probe.pid, signal.SIGSTOP)  # who looks between fork() and exec() sees CPython
+        try:
+            assert ask("spawn('cat')") > 0
+        finally:
+            os.kill(probe.pid, signal.SIGCONT)
         child = ask("spawn(sys.executable, '-c', 'input()')")
         reader.read_until(lambda lines: lines[-1]["kind"] == "child")
         forked = ask("fork()")
