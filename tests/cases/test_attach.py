@@ -331,7 +331,7 @@ def test_imported(probe, python):
     assert "AgentPause" not in commands.ctl.read_text()
     commands.detach()
     assert commands.state() == "loaded, not running"
-    assert not agent_threads(target.pid)
+    eventually(lambda: not agent_threads(target.pid), what="the end of what has been joined")
     assert commands.value("6 * 7") == "42"  # it can be started again
     target.send("print(probing.__version__, flush=True)")
     assert target.readline()
@@ -422,7 +422,7 @@ def test_other_namespaces(probe, python, wrapper):
             assert commands.value("__import__('os').getpid()") == "1"
             commands.detach()
             assert commands.state() == "none"
-            assert not agent_threads(inside.pid)
+            eventually(lambda: not agent_threads(inside.pid), what="the end of what has been joined")
 
 
 @pytest.mark.long
