@@ -24,8 +24,8 @@ pytestmark = pytest.mark.python(minimum=(3, 10))
 
 IDLE = "import sys; print('ready', flush=True); sys.stdin.readline()"
 
-# writes as many events as it is told to, from two threads, which are there all the time: else their begin and end may be
-# told of in between, and count among what was lost
+# writes as many events as it is told to, from two threads, which are there all the time: else their begin and end may
+# be told of in between, and count among what was lost
 WRITER = """
 import probing, queue, sys, threading
 def write(name, counts):
@@ -103,8 +103,7 @@ def write(target, count):
 
 
 def known(probe, target):
-    """One of which a mount knows by now that it has an agent: on a busy machine that isn't waited for when the file is
-    opened, and is told as the first event then."""
+    """One of which a mount knows by now that it has an agent: else that may be told as the first event."""
     with Reader(probe, target.pid) as reader:
         write(target, 1)
         reader.read_until(lambda lines: len(events(lines)) >= 2)
