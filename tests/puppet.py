@@ -2,10 +2,7 @@
 ptrace(2); x86-64."""
 import ctypes
 import os
-import pathlib
 import signal
-
-from interpreters import eventually
 
 PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_SETREGS, PTRACE_DETACH = 9, 12, 13, 17
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
@@ -30,14 +27,6 @@ def ptrace(request, pid, data=None):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def sleeps(pid):
-    """In a system call; True also of one that has ended."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0] != "running"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
 class Puppet:
     """As a context: the process is held meanwhile, in a system call, and goes on with it afterwards. The thread that
     enters it has to do the rest, too."""
@@ -46,7 +35,6 @@ class Puppet:
         self.pid = pid
 
     def __enter__(self):
-        eventually(lambda: sleeps(self.pid), what="a system call that it sleeps in")
         ptrace(PTRACE_SEIZE, self.pid)
         ptrace(PTRACE_INTERRUPT, self.pid)
         os.waitpid(self.pid, WALL)
