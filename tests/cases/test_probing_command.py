@@ -16,7 +16,7 @@ import pytest
 from commands import write
 from interpreters import eventually, patience
 from mount import REPOSITORY
-from sql import ask
+from sql import ask, settle
 
 COMMAND = REPOSITORY / "contrib" / "probing"
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
@@ -88,8 +88,8 @@ def still(text):
                          [["backtrace"], ["bt"], ["b"], ["debug", "--dump"], ["dbg", "--dump"], ["d", "-d"], []])
 def test_backtrace(any_probing, any_python, words):
     target = any_python.run("threads.py", 2, 3)
-    eventually(lambda: target.state() == "S")
-    wanted = eventually(lambda: still(any_probing.probe.read(target.pid, "backtrace")))
+    settle(target)
+    wanted = still(any_probing.probe.read(target.pid, "backtrace"))
     for process in [[target.pid], ["-p", target.pid], ["-t", target.pid], [f"--target={target.pid}"],
                     ["--pid", target.pid], [any_probing.probe.path / str(target.pid)]]:
         assert still(any_probing(*process, *words).stdout) == wanted
@@ -284,6 +284,8 @@ def test_job(any_probing, any_python):
                                                      "MASTER_PORT": "29512"}) for rank in (0, 2)]
     job = eventually(lambda: [name for name in os.listdir(any_probing.probe.path / "jobs")
                               if (any_probing.probe.path / "jobs" / name / "ranks" / "2").exists()])[0]
+    for rank in ranks:
+        settle(rank)
     said = any_probing(f"job:{job}", "backtrace").stdout
     assert said == any_probing.probe.read("jobs", job, "backtrace") and "not here: 1" in said
     rows = [line.split() for line in any_probing("cluster", "nodes").stdout.splitlines() if job in line.split()]
@@ -357,7 +359,7 @@ def test_who_waits_is_told(probe, worker, tmp_path):
     assert f"{worker.pid}" in told.decode() and "Ctrl-C ends it" in told.decode(), told
     done.touch()
     assert waits.communicate(timeout=patience(60))[0] == b"'it is'\n" and waits.returncode == 0
-    while select.select([master], [], [], 1)[0]:
+    while select.select([master], [], [], patience(10))[0]:
         try:
             told += os.read(master, 4096)
         except OSError as error:
