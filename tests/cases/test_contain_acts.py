@@ -196,7 +196,8 @@ def test_daemon_is_told_of_all(contained, debian, nobody):
             assert ends.process.wait(patience(30)) == -signal.SIGABRT
             left = contained.path / "exited" / str(ends.pid) / "crash" / "backtrace"
             eventually(left.exists, what="what is left")
-            assert "aborts.py:4" in left.read_text() or not left.read_text()  # it isn't waited for for ever
+            text = left.read_text()
+            assert "aborts.py:4" in text or not text  # it isn't waited for for ever
 
         assert not told(contained.pid, end)
 
@@ -467,7 +468,7 @@ def test_killed(contained, debian, nobody, how):
         with Again(contained, theirs.pid) as again:
             eventually(is_hit, 60, "some that are hit")
         assert set(again.said) <= COSTS, again.said
-        assert status(theirs.pid)["State"][0] == "S"
+        eventually(lambda: status(theirs.pid)["State"][0] == "S", what="that it sleeps on")
         eventually(lambda: outcome(lambda: run(contained, theirs.pid)) is None, 60, "an agent after all")
         assert run(contained, theirs.pid) == "42\n"
         eventually(lambda: set(contained.owners()) <= known, what="the end of all that were hit")
