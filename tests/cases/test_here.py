@@ -97,7 +97,9 @@ class Program:
         return [line.partition("  #")[0] for line in (self.directory / "breakpoints").read_text().splitlines()]
 
     def state(self, tid=None):
-        return (self.directory / "threads" / str(tid or self.worker) / "ctl").read_text()
+        """Without the last reply, which stays where a pause came later than its command waits."""
+        said = (self.directory / "threads" / str(tid or self.worker) / "ctl").read_text()
+        return said.partition("\nLastReply: ")[0]
 
     def held(self, tid=None):
         return eventually(lambda: self.state(tid).startswith("stopped by"), what="a stop")
