@@ -284,7 +284,7 @@ def test_truth(probe, python, allowed):
         commands.run("ctl", "profile off\n")
         said = status(probe, target.pid)
         assert said["Source"] == "inside"
-        # a thread that is interrupted as its evaluation loop begins has no frame yet; a daemon that has no processor for
+        # a thread that is interrupted as its evaluation loop begins has no frame yet; a daemon without a processor for
         # half a second loses some
         for what, share in ("Lost", 0.5), ("Torn", 0.01), ("NoStack", 0.01):
             assert int(said[what].split()[0]) <= share * int(said["Samples"].split()[0]), said
