@@ -47,7 +47,7 @@ int thread_order_wait(struct file_context *context,
     struct pollfd p = {.fd = context->interrupt ? context->interrupt->fd : -1, .events = POLLIN};
 
     for (uint64_t end = monotonic_ns() + WAIT_NS;;) {
-        bool late = monotonic_ns() >= end; /* once more, if this thread had no processor meanwhile */
+        bool late = monotonic_ns() >= end; /* then once more: there may have been no processor */
         if (enough(context, arg))
             return 1;
         if (late)
