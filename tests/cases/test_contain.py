@@ -296,6 +296,8 @@ def test_while_traced(contained, debian):
     assert "maxsize" in (directory / "globals" / "sys").read_text()
     assert "<module>" in sql.reply(directory / "query", "SELECT func FROM backtrace")
     assert "<module>" in (directory / "backtrace").read_text()
+    assert "reads a pipe" in (directory / "locks").read_text()
+    assert "pipe" in sql.reply(directory / "query", "SELECT kind FROM locks")
 
 
 def traced(pid, act):
