@@ -21,7 +21,7 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 13
+VERSION = 14
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")
@@ -37,6 +37,7 @@ LOCALS = 1  # flags of RECORD
 RECORD = struct.Struct("=QIIiiiiiiQQ")
 STOPS = struct.Struct("=QIIIIQQQ")
 SAMPLED = struct.Struct("=QQQ")  # where allocations, samples and pauses are
+LEND = struct.Struct("=IiQ")
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQQQ")
@@ -108,7 +109,7 @@ class Record:
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
                             for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
         assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + \
-            WATCHES * WATCH_SLOT.size + SAMPLED.size
+            WATCHES * WATCH_SLOT.size + SAMPLED.size + LEND.size
         return self
 
     def threads(self):

@@ -251,6 +251,15 @@ bool requests_untidy(void)
     return requests.tidying.state != REQUEST_FREE;
 }
 
+bool requests_undone(void)
+{
+    _guard_agent_;
+    bool undone = requests.tidying.state != REQUEST_FREE;
+    for (size_t i = 0; i < PROTO_REQUESTS_MAX; i++)
+        undone |= requests.slots[i].state > REQUEST_ARRIVING;
+    return undone;
+}
+
 bool requests_forsaken(const struct request *request)
 {
     _guard_agent_;

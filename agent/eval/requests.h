@@ -78,6 +78,8 @@ int requests_detach(uint64_t id);
 void requests_tidy(void);
 /* Whether that is still to be done. */
 bool requests_untidy(void);
+/* Whether anything is left to be done: it waits for Python's thread, or that is at it. */
+bool requests_undone(void);
 /* Whether the daemon that asked has gone since, or was hung up on. */
 bool requests_forsaken(const struct request *request);
 

@@ -9,6 +9,7 @@
 #include "agent/record/recorder.h"
 #include "agent/record/rings.h"
 #include "agent/serve/dispatch.h"
+#include "agent/serve/lend.h"
 #include "agent/serve/python_thread.h"
 #include "agent/wire/channel.h"
 #include "agent/wire/record.h"
@@ -114,6 +115,7 @@ int serve_begin(enum proto_origin origin)
     probe_agent_record.pid = getpid();
     probe_agent_record.origin = (int32_t)origin;
     probe_agent_record.own = (uint64_t)(uintptr_t)threads_own;
+    probe_agent_record.lend.enter = (uint64_t)(uintptr_t)lend_enter;
     record_set_state(RECORD_RUNNING);
     r = thread_spawn(STACK, false, serve, NULL, &thread);
     if (r < 0) {

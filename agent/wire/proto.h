@@ -31,12 +31,13 @@
  *  10  NAN; pauses in the record
  *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flags DISABLED, LEAVING and ALL
  *  12  thread and depth of a breakpoint
- *  13  AS_JSON of EVAL */
+ *  13  AS_JSON of EVAL
+ *  14  lend in the record */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 13
+#define PROTO_VERSION 14
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -444,6 +445,24 @@ struct probe_watch {
     uint32_t route;   /* enum watch_route: which ones may be used */
 };
 
+/* A thread of the program that has the GIL and sleeps outside Python lends it to the agent's, if
+ * the daemon has it call `enter`: void f(struct probe_lend *), with this one. It must be at a place
+ * where a thread may be borrowed, and have no frame of Python's or of its library. */
+#define PROTO_LEND_NS 20000000ull /* so long it is lent at a time, unless Python takes longer */
+
+enum lend_result {
+    LEND_NONE,    /* it is still lent, or was never */
+    LEND_DONE,    /* nothing of what was asked for is left to be done */
+    LEND_UNDONE,  /* something is, and Python is needed for it */
+    LEND_REFUSED, /* the thread doesn't have the GIL, or other threads might take it, too */
+};
+
+struct probe_lend {
+    uint32_t left;  /* 1: no thread is in `enter`: set where that returns to, outside the library */
+    int32_t result; /* enum lend_result: of the last one */
+    uint64_t enter; /* 0: the agent never ran */
+};
+
 struct probe_agent_record {
     uint64_t magic;
     uint32_t version; /* PROTO_VERSION */
@@ -468,6 +487,7 @@ struct probe_agent_record {
     uint64_t allocations; /* address of struct allocations (allocations.h); 0: never sampled */
     uint64_t samples;     /* address of struct trap_samples (trap_samples.h); 0: never taken */
     uint64_t pauses;      /* address of struct probe_pause[PROBE_STOPS_MAX]; 0: there was none */
+    struct probe_lend lend;
 };
 
 /* The entry point that an injection calls on a thread of its own, without the GIL, perhaps before
@@ -511,5 +531,5 @@ _Static_assert(sizeof(struct probe_watch) == 24, "protocol");
 _Static_assert(sizeof(struct proto_allocations) == 24, "protocol");
 _Static_assert(sizeof(struct proto_samples) == 24, "protocol");
 _Static_assert(sizeof(struct proto_release) == 8, "protocol");
-_Static_assert(sizeof(struct probe_agent_record) == 864, "protocol");
+_Static_assert(sizeof(struct probe_agent_record) == 880, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

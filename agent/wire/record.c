@@ -6,5 +6,6 @@ __attribute__((visibility("default"))) struct probe_agent_record probe_agent_rec
     .size = sizeof(struct probe_agent_record),
     .state = RECORD_IDLE,
     .channel = -1,
+    .lend.left = 1,
     .rings = {[0 ... PROTO_RINGS_MAX - 1] = {.fd = -1}},
 };

@@ -101,6 +101,8 @@ bootstrap_begin:
     stp q30, q31, [x0, #496]
     str xzr, [x0, #FPSIMD_SIZE]
 
+    ldr x1, [x19, #BLOCK_MEMFD_SIZE]
+    cbz x1, .Lmapped
 1:  mov x8, #SYS_memfd_create
     add x0, x19, #BLOCK_NAME
     ldr x1, [x19, #BLOCK_MEMFD_FLAGS]
@@ -136,6 +138,7 @@ bootstrap_begin:
     mov x8, #SYS_mmap
     svc #0
     tbnz x0, #63, .Lunmap
+.Lmapped:
     mov x1, #BOOTSTRAP_MAPPED
     str x1, [x19, #BLOCK_STATE]
     bl .Lnotify
@@ -176,6 +179,8 @@ bootstrap_begin:
     b .Lrestore
 
 .Lunmap:
+    ldr x1, [x19, #BLOCK_MEMFD_SIZE]
+    cbz x1, .Lfailed
     mov x21, x0
     ldr x0, [x19, #BLOCK_CONTROL]
     mov x1, #SHIM_MAPPED

@@ -5,6 +5,9 @@
  * stops it for the daemon, which fills the memfd and sets `go`; calls the shim; and raises the signal
  * again, upon which the daemon restores it.
  *
+ * Where the block says a size of 0, nothing is made or mapped: what is called is in the target
+ * already, BLOCK_WORK behind BLOCK_CONTROL, which is its argument.
+ *
  * All that holds without a daemon, too: then the signal does nothing, `go` is not set, what was made
  * is undone, and the thread restores its mask, its registers and its stack pointer by itself. No
  * breakpoint, no single step: a thread that stopped with SIGTRAP dies of it with its tracer.
@@ -58,6 +61,8 @@ bootstrap_begin:
     mov %rsp, %rbp
     lea SAVED(%rsp), %rbx
 
+    cmpq $0, BLOCK_MEMFD_SIZE(%rbx)
+    je .Lmapped
 1:  mov $SYS_memfd_create, %eax
     lea BLOCK_NAME(%rbx), %rdi
     mov BLOCK_MEMFD_FLAGS(%rbx), %rsi
@@ -96,6 +101,7 @@ bootstrap_begin:
     syscall
     cmp $ERROR_MIN, %rax
     jae .Lunmap
+.Lmapped:
     movq $BOOTSTRAP_MAPPED, BLOCK_STATE(%rbx)
     call .Lnotify
     xor %eax, %eax
@@ -130,6 +136,8 @@ bootstrap_begin:
     jmp .Lrestore
 
 .Lunmap:
+    cmpq $0, BLOCK_MEMFD_SIZE(%rbx)
+    je .Lfailed
     mov %rax, BLOCK_ERROR(%rbx)
     mov BLOCK_CONTROL(%rbx), %rdi
     mov $SHIM_MAPPED, %esi

@@ -34,6 +34,19 @@ static int read_state(struct borrow *borrow)
     return r;
 }
 
+/* Waits until it has stopped. One that only gets no processor stops before it executes anything; if
+ * it were left alone now, it would take that for a signal (trace/restart.h). */
+static int wait_stopped(const struct borrow *borrow, int *status)
+{
+    int r;
+
+    do
+        r = tracer_wait(borrow->tid, TRACER_STOP_DEADLINE_NS, status);
+    while (r == -ETIMEDOUT && lwp_state(borrow->tid, borrow->tid) == 'R' &&
+           monotonic_ns() - borrow->since < BORROW_CALL_DEADLINE_NS);
+    return r;
+}
+
 int borrow_stop(pid_t tid, struct borrow *out)
 {
     struct borrow borrow = {.tid = tid, .since = monotonic_ns()};
@@ -46,7 +59,7 @@ int borrow_stop(pid_t tid, struct borrow *out)
         return r;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 && errno != ESRCH)
         return -errno; /* ESRCH: it is dying, and its end is to be waited for */
-    r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
+    r = wait_stopped(&borrow, &status);
     if (r < 0)
         return r == -EDEADLK ? -ETIMEDOUT : r;
     if (status >> 8 != PTRACE_EVENT_STOP) {

@@ -181,8 +181,7 @@ static int judge(struct operation *o)
     return r == -EAGAIN ? 0 : r;
 }
 
-/* Stops the thread and judges it. 1: it is stopped at a safe place; 0: it isn't; -errno. */
-static int stop_and_judge(struct operation *o, pid_t tid)
+int operation_stop(struct operation *o, pid_t tid)
 {
     int r = borrow_stop(tid, &o->borrow);
     if (r < 0)
@@ -203,7 +202,7 @@ static int try_next(struct operation *o)
 
     pthread_mutex_lock(&target->tracing); /* now this daemon keeps none of them stopped */
     pid_t kept = kept_by_tracer(target->pid), next = kept ? 0 : volunteers_next(&o->volunteers);
-    int r = kept ? wait_for_tracer(o, kept) : next ? stop_and_judge(o, next) : 0;
+    int r = kept ? wait_for_tracer(o, kept) : next ? operation_stop(o, next) : 0;
     if (r != 1)
         pthread_mutex_unlock(&target->tracing);
     return !kept && !next && !target_alive(target) ? -ESRCH : r;

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 
 #define DONE_NAP_NS 20000
 #define DONE_NAP_MAX_NS 500000
@@ -371,4 +372,97 @@ int inject_unload(struct injector *injector, uint64_t handle, uint64_t deadline_
 
     o.control.handle = handle;
     return run(&o);
+}
+
+/* ---- what the borrowed thread does itself ---- */
+
+struct errand_run {
+    struct operation o;
+    const struct inject_errand *errand;
+};
+
+static int run_errand(struct operation *o, const struct inject_errand *errand)
+{
+    struct bootstrap_block block = {.control = errand->argument,
+                                    .work = errand->function - errand->argument};
+
+    if (!o->stub_there) {
+        int r = borrow_write_stub(&o->borrow, o->stub);
+        if (r < 0)
+            return r;
+    }
+    o->borrow.stub = o->stub;
+    o->borrow.deadline_ns = o->deadline_ns;
+    o->borrow.interrupt = o->interrupt;
+    int r = borrow_begin(&o->borrow, &block), cleared = 0;
+    if (r == 0 && block.state == BOOTSTRAP_MAPPED) {
+        if (ptrace(PTRACE_POKEDATA, o->borrow.tid, (void *)errand->argument, NULL) < 0)
+            cleared = -errno;
+        r = borrow_go(&o->borrow, cleared == 0, &block);
+    }
+    if (r < 0)
+        return call_failed(o, r);
+    borrow_restore(&o->borrow);
+    return cleared;
+}
+
+/* Whether a stopped thread sleeps in a system call that goes on as if nothing had been: it stands
+ * behind it, or before it since it was made to enter it again. */
+static bool is_asleep(const struct registers *regs)
+{
+    uint64_t pc = registers_pc(regs);
+
+    return registers_syscall(regs) >= 0 &&
+           (registers_restarts(regs, pc) || registers_restarts(regs, pc + ARCH_SYSCALL_SIZE));
+}
+
+static int may_be_sent(struct errand_run *run)
+{
+    const struct operation *o = &run->o;
+
+    return is_asleep(&o->borrow.regs) && safe_point_outside_python(o->injector->points) &&
+                   safe_points_mapped(o->injector->points, run->errand->function)
+               ? run->errand->agree(run->errand->arg)
+               : -EAGAIN;
+}
+
+static int stop_and_send(struct tracer *tracer, void *arg)
+{
+    struct errand_run *run = arg;
+    struct operation *o = &run->o;
+    struct target *target = o->injector->target;
+
+    _guard_mutex_(&target->tracing);
+    int r = operation_stop(o, run->errand->tid);
+    if (r <= 0)
+        return r == 0 ? -EAGAIN : r;
+    o->result->borrowed = o->borrow.tid;
+    r = may_be_sent(run);
+    if (r == 0)
+        r = seccomp_check(o->borrow.tid, SECCOMP_LOAD, o->stub, o->why);
+    if (r == 0)
+        r = run_errand(o, run->errand);
+    o->result->pause_ns += borrow_release(&o->borrow);
+    return r;
+}
+
+int inject_errand(struct injector *injector, const struct inject_errand *errand,
+                  uint64_t deadline_ns, const struct interrupt *interrupt,
+                  struct inject_result *out, struct text *why)
+{
+    struct errand_run run = {begin(injector, SHIM_LOAD, deadline_ns, interrupt, out, why), errand};
+    struct operation *o = &run.o;
+    pid_t pid = injector->target->pid;
+
+    int r = target_same_program(injector->target) ? refusal_find(pid, why) : -ESRCH;
+    if (r == 0)
+        r = operation_refresh(o);
+    if (r == 0)
+        r = claim_pause(pid);
+    if (r == 0) {
+        r = tracer_run(stop_and_send, &run);
+        claim_go_on(pid);
+    }
+    o->result->total_ns = monotonic_ns() - o->begun;
+    return r < 0 && r != -EAGAIN ? explain(o, r) : r;
 }

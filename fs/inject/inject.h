@@ -60,3 +60,22 @@ int inject_call(struct injector *injector, uint64_t address, uint64_t deadline_n
  * caller's to know. out->result: what dlclose() returned. -ENOENT, as above. */
 int inject_unload(struct injector *injector, uint64_t handle, uint64_t deadline_ns,
                   const struct interrupt *interrupt, struct inject_result *out, struct text *why);
+
+/* What a thread that waits outside Python is made to do itself. */
+struct inject_errand {
+    pid_t tid;
+    /* of a library that is loaded: void f(uint64_t *), called with that address, where a word is
+     * which is 0 from then on, until the lower half of it is 1 once the thread has left */
+    uint64_t function, argument;
+    /* the last word, with the thread stopped: 0, or -EAGAIN */
+    int (*agree)(void *arg);
+    void *arg;
+};
+
+/* Has that thread call a function, and go on with its system call as it was, if it sleeps in one of
+ * those in which it waits for no other thread, and no frame on its stack, down to where it began,
+ * is of the interpreter's image. Where the daemon stops waiting, or is killed, the thread goes on
+ * by itself once it comes back from the function. The errors are the same, and -EAGAIN: not now. */
+int inject_errand(struct injector *injector, const struct inject_errand *errand,
+                  uint64_t deadline_ns, const struct interrupt *interrupt,
+                  struct inject_result *out, struct text *why);

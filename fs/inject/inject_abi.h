@@ -47,16 +47,16 @@
 struct bootstrap_block {
     uint64_t resume; /* where the thread goes on */
     uint64_t memfd_flags;
-    uint64_t memfd_size;
-    uint64_t offset;  /* of the control page in the memfd */
-    int64_t fd;       /* out */
-    uint64_t control; /* out: where the control page is mapped */
-    uint64_t state;   /* out: BOOTSTRAP_... */
+    uint64_t memfd_size; /* 0: nothing is made, since `control` and the code are there */
+    uint64_t offset;     /* of the control page in the memfd */
+    int64_t fd;          /* out */
+    uint64_t control;    /* out: where the control page is mapped; the argument of `work` */
+    uint64_t state;      /* out: BOOTSTRAP_... */
     uint64_t go;
     uint64_t signal; /* that stops the thread for the daemon, and that nobody else minds */
     uint64_t mask;   /* the thread's own signal mask */
     uint64_t extra;  /* registers_for_stub() */
-    uint64_t work;   /* offset of shim_work() from the control page */
+    uint64_t work;   /* offset of what is called from `control` */
     int64_t error;   /* out: negative errno */
     char name[24];
 };

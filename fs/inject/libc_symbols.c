@@ -18,39 +18,42 @@
  * Not in it, on purpose: all that may hold malloc's lock, the loader's, stdio's, or
  * the one of the thread stacks. */
 /* clang-format off */
+#define W ENTRY_WAITS
 static const struct {
     const char *name;
     enum libc_entry_kind kind;
 } entries[] = {
-    {"read"}, {"write"}, {"readv"}, {"writev"}, {"pread64"}, {"pwrite64"}, {"preadv64"},
-    {"pwritev64"}, {"recv"}, {"recvfrom"}, {"recvmsg"}, {"recvmmsg"}, {"send"}, {"sendto"},
-    {"sendmsg"}, {"sendmmsg"}, {"sendfile64"}, {"splice"}, {"copy_file_range"}, {"select"},
-    {"__select"}, {"pselect"}, {"poll"}, {"__poll"}, {"ppoll"}, {"epoll_wait"}, {"epoll_pwait"},
-    {"epoll_pwait2"}, {"epoll_ctl"}, {"accept"}, {"accept4"}, {"connect"}, {"nanosleep"},
-    {"__nanosleep"}, {"clock_nanosleep"}, {"usleep"}, {"sleep"}, {"pause"}, {"sem_wait"},
-    {"sem_timedwait"}, {"sem_clockwait"}, {"sem_trywait"}, {"sem_post"}, {"pthread_cond_wait"},
-    {"pthread_cond_timedwait"}, {"pthread_cond_clockwait"}, {"pthread_cond_signal"},
-    {"pthread_cond_broadcast"}, {"pthread_mutex_lock"}, {"pthread_mutex_unlock"},
-    {"pthread_mutex_trylock"}, {"pthread_mutex_timedlock"}, {"pthread_rwlock_rdlock"},
-    {"pthread_rwlock_wrlock"}, {"pthread_rwlock_unlock"}, {"pthread_barrier_wait"}, {"wait4"},
-    {"waitpid"}, {"wait"}, {"waitid"}, {"sigwait"}, {"sigwaitinfo"}, {"sigtimedwait"},
-    {"sigsuspend"}, {"syscall"}, {"flock"}, {"fcntl"}, {"fcntl64"}, {"ioctl"}, {"open"}, {"open64"},
-    {"openat"}, {"openat64"}, {"close"}, {"close_range"}, {"stat"}, {"stat64"}, {"lstat64"},
-    {"fstat64"}, {"fstatat64"}, {"lseek64"}, {"lseek"}, {"fsync"}, {"fdatasync"}, {"msync"},
-    {"sched_yield"}, {"clock_gettime"}, {"__clock_gettime"}, {"gettimeofday"}, {"time"}, {"getpid"},
-    {"getppid"}, {"gettid"}, {"getuid"}, {"geteuid"}, {"getgid"}, {"getegid"}, {"getrandom"},
-    {"getrusage"}, {"getitimer"}, {"setitimer"}, {"kill"}, {"raise"}, {"umask"}, {"sigaltstack"},
-    {"sigprocmask"}, {"pthread_sigmask"}, {"prctl"}, {"access"}, {"faccessat"}, {"readlink"},
-    {"readlinkat"}, {"unlink"}, {"unlinkat"}, {"rename"}, {"renameat"}, {"mkdir"}, {"rmdir"},
-    {"chdir"}, {"chmod"}, {"fchmod"}, {"statx"}, {"ftruncate64"}, {"truncate64"}, {"dup"}, {"dup2"},
-    {"dup3"}, {"pipe"}, {"pipe2"}, {"socket"}, {"socketpair"}, {"bind"}, {"listen"}, {"shutdown"},
-    {"setsockopt"}, {"getsockopt"}, {"getsockname"}, {"getpeername"}, {"eventfd_read"},
-    {"eventfd_write"}, {"timerfd_settime"}, {"timerfd_gettime"}, {"madvise"}, {"mmap"}, {"mmap64"},
-    {"munmap"}, {"mremap"}, {"mprotect"}, {"io_getevents"}, {"semop"}, {"semtimedop"},
-    {"mq_timedreceive"}, {"memcpy"}, {"memmove"}, {"memset"}, {"memcmp"}, {"strlen"}, {"strcmp"},
+    {"read", W}, {"write"}, {"readv", W}, {"writev"}, {"pread64"}, {"pwrite64"}, {"preadv64"},
+    {"pwritev64"}, {"recv", W}, {"recvfrom", W}, {"recvmsg", W}, {"recvmmsg", W}, {"send"},
+    {"sendto"}, {"sendmsg"}, {"sendmmsg"}, {"sendfile64"}, {"splice"}, {"copy_file_range"},
+    {"select", W}, {"__select", W}, {"pselect", W}, {"poll", W}, {"__poll", W}, {"ppoll", W},
+    {"epoll_wait", W}, {"epoll_pwait", W}, {"epoll_pwait2", W}, {"epoll_ctl"}, {"accept", W},
+    {"accept4", W}, {"connect"}, {"nanosleep", W}, {"__nanosleep", W}, {"clock_nanosleep", W},
+    {"usleep", W}, {"sleep", W}, {"pause", W}, {"sem_wait"}, {"sem_timedwait"}, {"sem_clockwait"},
+    {"sem_trywait"}, {"sem_post"}, {"pthread_cond_wait"}, {"pthread_cond_timedwait"},
+    {"pthread_cond_clockwait"}, {"pthread_cond_signal"}, {"pthread_cond_broadcast"},
+    {"pthread_mutex_lock"}, {"pthread_mutex_unlock"}, {"pthread_mutex_trylock"},
+    {"pthread_mutex_timedlock"}, {"pthread_rwlock_rdlock"}, {"pthread_rwlock_wrlock"},
+    {"pthread_rwlock_unlock"}, {"pthread_barrier_wait"}, {"wait4"}, {"waitpid"}, {"wait"},
+    {"waitid"}, {"sigwait", W}, {"sigwaitinfo", W}, {"sigtimedwait", W}, {"sigsuspend", W},
+    {"syscall"}, {"flock"}, {"fcntl"}, {"fcntl64"}, {"ioctl"}, {"open"}, {"open64"}, {"openat"},
+    {"openat64"}, {"close"}, {"close_range"}, {"stat"}, {"stat64"}, {"lstat64"}, {"fstat64"},
+    {"fstatat64"}, {"lseek64"}, {"lseek"}, {"fsync"}, {"fdatasync"}, {"msync"}, {"sched_yield"},
+    {"clock_gettime"}, {"__clock_gettime"}, {"gettimeofday"}, {"time"}, {"getpid"}, {"getppid"},
+    {"gettid"}, {"getuid"}, {"geteuid"}, {"getgid"}, {"getegid"}, {"getrandom"}, {"getrusage"},
+    {"getitimer"}, {"setitimer"}, {"kill"}, {"raise"}, {"umask"}, {"sigaltstack"}, {"sigprocmask"},
+    {"pthread_sigmask"}, {"prctl"}, {"access"}, {"faccessat"}, {"readlink"}, {"readlinkat"},
+    {"unlink"}, {"unlinkat"}, {"rename"}, {"renameat"}, {"mkdir"}, {"rmdir"}, {"chdir"}, {"chmod"},
+    {"fchmod"}, {"statx"}, {"ftruncate64"}, {"truncate64"}, {"dup"}, {"dup2"}, {"dup3"}, {"pipe"},
+    {"pipe2"}, {"socket"}, {"socketpair"}, {"bind"}, {"listen"}, {"shutdown"}, {"setsockopt"},
+    {"getsockopt"}, {"getsockname"}, {"getpeername"}, {"eventfd_read"}, {"eventfd_write"},
+    {"timerfd_settime"}, {"timerfd_gettime"}, {"madvise"}, {"mmap"}, {"mmap64"}, {"munmap"},
+    {"mremap"}, {"mprotect"}, {"io_getevents"}, {"semop"}, {"semtimedop"}, {"mq_timedreceive"},
+    {"memcpy"}, {"memmove"}, {"memset"}, {"memcmp"}, {"strlen"}, {"strcmp"},
     {"pthread_join", ENTRY_ASLEEP}, {"pthread_timedjoin_np", ENTRY_ASLEEP},
     {"pthread_clockjoin_np", ENTRY_ASLEEP}, {"__libc_start_main", ENTRY_BASE},
 };
+#undef W
 /* clang-format on */
 
 /* What is called there. */

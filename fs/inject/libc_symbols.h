@@ -10,6 +10,7 @@
 /* How a function of libc is left to be: which is what makes it safe to be in. */
 enum libc_entry_kind {
     ENTRY_ANYWHERE, /* holds nothing that starting a thread needs, wherever it stands */
+    ENTRY_WAITS,    /* the same, and waits for what isn't another thread's to do */
     ENTRY_ASLEEP,   /* only while it waits in futex(2) */
     ENTRY_BASE,     /* what called the program's main(): nothing but that */
 };

@@ -39,6 +39,9 @@ struct operation {
 /* Takes over what is mapped now, and where things are in it. -EAGAIN: that isn't known yet, since
  * the process is only beginning to run another program; -EOPNOTSUPP, -ESRCH, -EPERM, -ENOMEM. */
 int operation_refresh(struct operation *o);
+/* Stops one thread, in a tracer's thread, with the target's `tracing` held. 1: it stands at a safe
+ * place; 0: it doesn't, and goes on; or an error as below. */
+int operation_stop(struct operation *o, pid_t tid);
 /* 0 while there is time; -EINTR, -ETIMEDOUT. */
 int operation_patience(const struct operation *o);
 /* Stops a thread at a safe place, in a tracer's thread, and holds the target's `tracing` then.

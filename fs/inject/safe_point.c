@@ -36,8 +36,9 @@ struct safe_points {
     size_t ncodes;
     uint64_t image_base, eval;
     struct vmas *vmas;
-    bool cpython;   /* of the last judgement: libc was called by CPython's own code */
-    uint8_t *stack; /* NATIVE_STACK_MAX */
+    bool cpython;       /* of the last judgement: libc was called by CPython's own code */
+    bool waits, inside; /* likewise: it waits in libc; a frame of the interpreter's was seen */
+    uint8_t *stack;     /* NATIVE_STACK_MAX */
     struct native_frame frames[NATIVE_FRAMES_MAX];
 };
 
@@ -199,14 +200,17 @@ static enum code_kind code_kind(const struct safe_points *points, const struct m
 static bool in_futex(const struct registers *regs) { return registers_syscall(regs) == SYS_futex; }
 
 /* The consecutive frames of libc that end here, called by another module. */
-static bool run_is_safe(const struct look *look)
+static bool run_is_safe(struct look *look)
 {
     const struct libc_entry *entry = libc_entry_find(&look->points->libc, look->start, look->end);
 
     if (!entry)
         return false;
+    if (!look->other)
+        look->points->waits = entry->kind == ENTRY_WAITS;
     switch (entry->kind) {
-    case ENTRY_ANYWHERE: return true;
+    case ENTRY_ANYWHERE:
+    case ENTRY_WAITS: return true;
     case ENTRY_ASLEEP: return in_futex(look->regs);
     case ENTRY_BASE: return look->other && look->run <= BASE_FRAMES_MAX;
     }
@@ -256,6 +260,7 @@ static enum safety check_frame(struct look *look, const struct pc *pc, bool *ove
     look->run = 0;
     look->other = true;
     *over = points->eval && pc->row.start == points->eval;
+    look->points->inside |= pc->module->base && pc->module->base == points->image_base;
     return SAFE;
 }
 
@@ -336,6 +341,7 @@ enum safety safe_point_check(struct safe_points *points, const struct registers 
 
     *where = (struct safety_place){.pc = registers_pc(registers), .exact = true};
     points->cpython = false;
+    points->waits = false;
     native_regs_set(&regs, registers);
     vmas_forget(points->vmas);
     if (vma_find(points->vmas, sp, &vma) < 0 || stack_room(points, &vma, registers) < room)
@@ -344,6 +350,7 @@ enum safety safe_point_check(struct safe_points *points, const struct registers 
         struct stack_copy copy = {.low = sp, .high = vma.end, .data = points->stack};
         struct look look = {.points = points, .regs = registers};
         size_t n;
+        points->inside = false;
         if (copy.high - copy.low > depths[i].bytes) {
             copy.high = copy.low + depths[i].bytes;
             copy.cut = true;
@@ -360,6 +367,11 @@ enum safety safe_point_check(struct safe_points *points, const struct registers 
 }
 
 bool safe_point_in_cpython(const struct safe_points *points) { return points->cpython; }
+
+bool safe_point_outside_python(const struct safe_points *points)
+{
+    return points->waits && !points->inside;
+}
 
 static const char *reason(enum safety safety)
 {

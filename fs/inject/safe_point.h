@@ -59,6 +59,10 @@ enum safety safe_point_check(struct safe_points *points, const struct registers 
  * EINTR for what it is and waits for the rest of the time (PEP 475). */
 bool safe_point_in_cpython(const struct safe_points *points);
 
+/* Whether the thread last judged waits outside Python: in a function of libc that waits for no
+ * other thread, with no frame of the interpreter's image on its stack down to where it began. */
+bool safe_point_outside_python(const struct safe_points *points);
+
 /* The judgement in words: "in malloc() of libc.so.6". May read symbols: not while a thread is
  * stopped. */
 void safety_describe(struct safe_points *points, enum safety safety,

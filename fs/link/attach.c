@@ -363,6 +363,22 @@ static int connect_by(struct target *target, enum attach_way way, const struct i
     }
 }
 
+/* Whoever asks holds the target. */
+static int lend(void *arg, uint64_t duration_ns, const struct interrupt *interrupt)
+{
+    struct target *target = arg;
+    const struct attacher *attacher = target->attacher;
+    struct attachment *attachment = attachment_there(target);
+    struct found_agent found;
+    {
+        _guard_mutex_(&attachment->lock);
+        found = attachment->found;
+    }
+    return attacher ? attacher->lend(attacher->arg, target->pid, target->start_time, &found,
+                                     duration_ns, interrupt)
+                    : agent_lend(target, &found, duration_ns, interrupt);
+}
+
 static int attach(struct attachment *attachment, struct target *target, enum attach_way way,
                   const struct interrupt *interrupt, struct text *why, struct session **out)
 {
@@ -375,6 +391,7 @@ static int attach(struct attachment *attachment, struct target *target, enum att
     int r = connect_by(target, way, interrupt, &channel, why, out);
     if (r < 0)
         return r;
+    session_on_wait(*out, lend, target);
     attachment_set(attachment, session_ref(*out), &channel.found);
     if (way == ATTACH_FOUND)
         return 0;

@@ -49,6 +49,8 @@ struct attacher {
                    const struct interrupt *interrupt, struct agent_channel *out, struct text *why);
     int (*take_out)(void *arg, pid_t pid, uint64_t start_time, const struct agent_ended *ended,
                     const struct interrupt *interrupt, bool *unloaded, struct text *why);
+    int (*lend)(void *arg, pid_t pid, uint64_t start_time, const struct found_agent *found,
+                uint64_t duration_ns, const struct interrupt *interrupt);
 };
 
 /* The way to the target's agent, which is put in if need be; it is not yet known whether what is at
@@ -61,6 +63,17 @@ int agent_channel(struct target *target, enum attach_way way, const struct inter
  * ended. */
 int agent_take_out(struct target *target, const struct agent_ended *ended,
                    const struct interrupt *interrupt, bool *unloaded, struct text *why);
+
+/* Where a thread of the program has the main interpreter's GIL and sleeps in C outside Python, so
+ * that it may keep it for ever: has it lend that to the agent, for as long as the agent has
+ * something to do, if nothing can come to harm by that (lend.c), and for duration_ns at most. In
+ * this process, and for one caller at a time: -EBUSY. 0: it was lent; -EAGAIN: no thread sleeps so,
+ * or not where it may be done; or another errno. */
+int agent_lend(struct target *target, const struct found_agent *found, uint64_t duration_ns,
+               const struct interrupt *interrupt);
+/* A thread that seems to sleep with the GIL of an interpreter: this costs little and nobody is
+ * stopped. 0: none. */
+pid_t agent_lend_sleeper(const struct target *target, int64_t interp);
 
 /* The session with the target's agent, attached if need be; many callers are one attach. -errno
  * as inject_load() and session_open(); -EOPNOTSUPP also: this interpreter can't have one, or one

@@ -17,6 +17,8 @@ static void free_attachment(struct target_kept *kept)
 
     session_unref(attachment->session);
     injector_free(attachment->injector);
+    injector_free(attachment->lender);
+    pthread_mutex_destroy(&attachment->lending);
     pthread_mutex_destroy(&attachment->lock);
     pthread_mutex_destroy(&attachment->changing);
     free(attachment);
@@ -38,6 +40,7 @@ struct attachment *attachment_of(struct target *target)
         return NULL;
     attachment->kept.free = free_attachment;
     pthread_mutex_init(&attachment->changing, NULL);
+    pthread_mutex_init(&attachment->lending, NULL);
     pthread_mutex_init(&attachment->lock, NULL);
     struct target_kept *kept = target_keep(target, KEPT_BY_LINK, &attachment->kept);
     if (kept != &attachment->kept)

@@ -14,6 +14,9 @@ struct attachment {
     pthread_mutex_t changing;  /* held while it attaches or detaches; taken before lock */
     struct injector *injector; /* guarded by changing; NULL: not needed yet */
 
+    pthread_mutex_t lending; /* held while the GIL is lent */
+    struct injector *lender; /* guarded by lending; NULL: not needed yet */
+
     pthread_mutex_t lock;     /* guards what follows */
     struct session *session;  /* the last one; it may have ended; NULL */
     struct found_agent found; /* its agent */

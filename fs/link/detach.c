@@ -26,8 +26,8 @@ static bool thread_exists(struct target *target, pid_t inner_tid)
     return exists;
 }
 
-/* Waits until no thread of the agent is in the library any more. Its last one is that of the
- * channel, which has joined the others before its last word. */
+/* Waits until no thread of the agent, nor one that lends it the GIL, is in the library any more.
+ * Its last one is that of the channel, which has joined the others before its last word. */
 static int wait_left(struct target *target, struct found_agent *found, pid_t channel_tid,
                      const struct interrupt *interrupt)
 {
@@ -37,7 +37,8 @@ static int wait_left(struct target *target, struct found_agent *found, pid_t cha
         int r = found_agent_refresh(&target->memory, found);
         if (r < 0)
             return r;
-        if (found->record.state == RECORD_ENDED && !thread_exists(target, channel_tid))
+        if (found->record.state == RECORD_ENDED && found->record.lend.left &&
+            !thread_exists(target, channel_tid))
             return 0;
         if (monotonic_ns() >= until)
             return -ETIMEDOUT;

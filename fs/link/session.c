@@ -334,6 +334,12 @@ void session_on_notice(struct session *session, session_notice *notice, void *ar
         tell(session, PROTO_RINGS, NULL);
 }
 
+void session_on_wait(struct session *session, session_lend *lend, void *arg)
+{
+    session->lend_arg = arg;
+    session->lend = lend;
+}
+
 void session_last_ready(struct session *session, struct proto_ready *out)
 {
     _guard_mutex_(&session->lock);

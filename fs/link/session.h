@@ -48,6 +48,12 @@ typedef void session_notice(void *arg, uint64_t key, uint16_t op,
  * session, without its locks: it may take its time, but not wait for an answer of the agent, nor
  * give up the session's last reference. The agent may not say so: where its channel is full. */
 void session_on_notice(struct session *session, session_notice *notice, void *arg, uint64_t key);
+/* Tries to have whoever keeps the GIL lend it to the agent, for at most duration_ns, and returns
+ * once it has the GIL again. 0: it was lent; else it can't be done now. */
+typedef int session_lend(void *arg, uint64_t duration_ns, const struct interrupt *interrupt);
+/* What is called, with arg, while a request that Python has to serve isn't served. To be set before
+ * anything is asked; arg must be valid whenever something is. */
+void session_on_wait(struct session *session, session_lend *lend, void *arg);
 /* Says that what CRASHED spoke of has been taken down. There is no answer. */
 void session_crash_seen(struct session *session);
 
@@ -101,6 +107,10 @@ struct session {
     int owes;  /* an eventfd that has it look at `released` */
     pthread_t receiver;
     pthread_mutex_t sending; /* held while one request's frames go out; taken before lock */
+
+    session_lend *lend; /* NULL: there is none */
+    void *lend_arg;
+    atomic_bool lent; /* it was, once: what runs may need it again */
 
     pthread_mutex_t listening; /* held while the listener is called; taken before lock */
     session_notice *notice;    /* the listener; NULL: none */

@@ -15,16 +15,36 @@
 #define SLICE_NS 20000000u /* at which an interrupt without a descriptor is looked for */
 #define FOREVER UINT64_MAX
 
+/* Most is served within this: what isn't may wait for a GIL that somebody has to lend. Where that
+ * can't be, it is tried more and more seldom. */
+#define LEND_FIRST_NS 5000000u
+#define LEND_SELDOM_NS 640000000u
+#define LEND_NS 500000000u /* at a time */
+/* Once it was lent it was to be had, and is waited for as long as from anybody. */
+#define LENT_NS 10000000000u
+
 /* How long somebody waits. */
 struct patience {
     uint64_t until; /* CLOCK_MONOTONIC, nanoseconds; FOREVER */
     const struct interrupt *interrupt;
+    uint64_t lend_at, pause; /* when it is tried to have the GIL lent, and how long after that
+                                again; 0: it isn't */
 };
 
 static struct patience patience_of(uint64_t duration, const struct interrupt *interrupt)
 {
     uint64_t now = monotonic_ns();
     return (struct patience){duration < FOREVER - now ? now + duration : FOREVER, interrupt};
+}
+
+/* The same, for what Python has to serve. */
+static struct patience patience_for_python(uint64_t duration, const struct interrupt *interrupt)
+{
+    struct patience patience = patience_of(duration, interrupt);
+
+    patience.pause = LEND_FIRST_NS;
+    patience.lend_at = monotonic_ns() + patience.pause;
+    return patience;
 }
 
 /* Nanoseconds left. -EINTR, -ETIMEDOUT. */
@@ -137,18 +157,41 @@ static int send_request(struct session *session, const struct outgoing *whole,
     return r == -EPIPE ? -ESRCH : r; /* what it said before it went is still to be received */
 }
 
+/* Has the GIL lent, if it is time for that. */
+static void try_lending(struct session *session, struct patience *patience)
+{
+    uint64_t now = monotonic_ns();
+
+    if (now < patience->lend_at || now >= patience->until)
+        return;
+    uint64_t duration = least(patience->until - now, LEND_NS);
+    if (session->lend(session->lend_arg, duration, patience->interrupt) == 0) {
+        now = monotonic_ns();
+        atomic_store(&session->lent, true);
+        patience->pause = LEND_FIRST_NS;
+        if (patience->until < now + LENT_NS)
+            patience->until = now + LENT_NS;
+    } else if (patience->pause < LEND_SELDOM_NS) {
+        patience->pause *= 2;
+    }
+    patience->lend_at = monotonic_ns() + patience->pause;
+}
+
 /* Waits until the request is finished, or has begun where that is enough. 0; -ETIMEDOUT, -EINTR;
  * -ESRCH, -EPROTO: the session is over. */
 static int wait_for(struct session *session, struct exchange_request *request, bool started,
-                    const struct patience *patience)
+                    struct patience *patience)
 {
     for (;;) {
-        uint64_t left;
+        uint64_t left, now;
         eventfd_t n;
+        bool lend;
         {
             _guard_mutex_(&session->lock);
             if (request->finished || (started && request->started))
                 return 0;
+            lend = session->lend && patience->pause &&
+                   (!request->started || atomic_load(&session->lent));
             if (session->ended)
                 return session->ended;
         }
@@ -161,10 +204,13 @@ static int wait_for(struct session *session, struct exchange_request *request, b
                                {.fd = interrupt ? interrupt->fd : -1, .events = POLLIN}};
         if (interrupt && interrupt->fd < 0)
             left = least(left, SLICE_NS);
+        if (lend && (now = monotonic_ns()) < patience->lend_at)
+            left = least(left, patience->lend_at - now);
         struct timespec t = timespec_of(left);
         if (ppoll(fds, ARRAY_SIZE(fds), &t, NULL) < 0 && errno != EINTR)
             return -errno;
-        (void)eventfd_read(request->wake, &n);
+        if (eventfd_read(request->wake, &n) < 0 && lend)
+            try_lending(session, patience);
     }
 }
 
@@ -172,7 +218,7 @@ static int wait_for(struct session *session, struct exchange_request *request, b
 static int cancel(struct session *session, struct exchange_request *request, uint64_t duration,
                   const struct interrupt *interrupt)
 {
-    struct patience patience = patience_of(duration, interrupt);
+    struct patience patience = patience_for_python(duration, interrupt);
 
     int r = lock_sending(session, &patience);
     if (r < 0)
@@ -236,7 +282,7 @@ static void explain(int r, struct proto_done *done)
 static int await(struct session *session, struct exchange_request *request, uint64_t deadline_ns,
                  bool begun_in_time, const struct interrupt *interrupt, struct proto_done *done)
 {
-    struct patience patience = patience_of(deadline_ns, interrupt);
+    struct patience patience = patience_for_python(deadline_ns, interrupt);
 
     int reason = wait_for(session, request, begun_in_time, &patience), r = reason;
     if (r == 0) {

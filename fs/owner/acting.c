@@ -83,6 +83,15 @@ static int take_out(struct target *target, const struct acting *acting,
     return r;
 }
 
+static int lend(struct target *target, const struct acting *acting,
+                const struct interrupt *interrupt)
+{
+    struct found_agent found;
+
+    int r = found_agent_at(&target->memory, acting->base, &found);
+    return r < 0 ? r : agent_lend(target, &found, acting->duration_ns, interrupt);
+}
+
 static int act(const struct acting *acting, const struct interrupt *interrupt,
                struct acting_reply *reply, int *channel, struct text *why)
 {
@@ -95,8 +104,10 @@ static int act(const struct acting *acting, const struct interrupt *interrupt,
         r = -ESRCH;
     else if (acting->op == ACTING_CHANNEL)
         r = make_channel(target, acting, interrupt, reply, channel, why);
-    else
+    else if (acting->op == ACTING_TAKE_OUT)
         r = take_out(target, acting, interrupt, reply, why);
+    else
+        r = lend(target, acting, interrupt);
     if (r == -ESRCH && !why->size)
         text_puts(why, "the process has ended, or executes another program now");
     target_unref(target);

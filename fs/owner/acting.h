@@ -14,6 +14,7 @@
 enum acting_op {
     ACTING_CHANNEL = 1, /* agent_channel() */
     ACTING_TAKE_OUT,    /* agent_take_out() */
+    ACTING_LEND,        /* agent_lend() */
 };
 
 /* What is asked. All bytes are defined. */
@@ -24,8 +25,9 @@ struct acting {
     uint32_t way;      /* enum attach_way, of ACTING_CHANNEL */
     uint32_t unbarred; /* no call is taken from it: else it couldn't read the process's filters */
     uint32_t unloadable;
-    int32_t channel_tid; /* these of ACTING_TAKE_OUT: struct agent_ended */
-    uint64_t base;
+    int32_t channel_tid;  /* these of ACTING_TAKE_OUT: struct agent_ended */
+    uint64_t base;        /* of the agent, where there is one */
+    uint64_t duration_ns; /* of ACTING_LEND */
 };
 
 /* What comes back, with the channel, and followed by the words if there are any. */

@@ -1282,6 +1282,21 @@ static int take_out(void *arg, pid_t pid, uint64_t start_time, const struct agen
     return r;
 }
 
+static int lend(void *arg, pid_t pid, uint64_t start_time, const struct found_agent *found,
+                uint64_t duration_ns, const struct interrupt *interrupt)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    struct acting acting = {.op = ACTING_LEND,
+                            .pid = pid,
+                            .start_time = start_time,
+                            .base = found->base,
+                            .duration_ns = duration_ns};
+    struct acting_reply reply;
+    int channel;
+
+    return act_on_claimed(arg, &acting, interrupt, &reply, &channel, &why);
+}
+
 static int read_told(const struct owner_answer *answer, uint64_t out[2])
 {
     const char *text = answer->text.size ? answer->text.data : "";
@@ -1361,8 +1376,8 @@ const struct statement_runner *owners_statements(struct owners *owners)
 
 const struct examiner *owners_examiner(struct owners *owners)
 {
-    owners->attacher =
-        (struct attacher){.arg = owners, .channel = find_channel, .take_out = take_out};
+    owners->attacher = (struct attacher){
+        .arg = owners, .channel = find_channel, .take_out = take_out, .lend = lend};
     owners->examiner = (struct examiner){.arg = owners,
                                          .examine = examine,
                                          .identify = identify,

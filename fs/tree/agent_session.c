@@ -114,24 +114,6 @@ static bool sleeps_outside_python(const struct thread *thread)
     return thread->holds_gil && thread->state == THREAD_IDLE && !thread->depth;
 }
 
-/* A thread that seems to sleep with the GIL: this costs little and nobody is stopped. 0: none. */
-static pid_t find_sleeper(const struct target *target, int64_t interp)
-{
-    struct lwp_list list;
-    pid_t inner, tid;
-
-    if (gil_holder_find(&target->memory, &target->runtime, interp, &inner) < 0 || !inner)
-        return 0;
-    if (!target->foreign)
-        return lwp_state(target->pid, inner) == 'S' ? inner : 0;
-    if (lwp_list_read(target->pid, LWP_STATES, &list) < 0)
-        return 0;
-    const struct lwp *lwp = lwp_find_inner(&list, inner);
-    tid = lwp && lwp->state == 'S' ? lwp->tid : 0;
-    lwp_list_deinit(&list);
-    return tid;
-}
-
 static uint64_t read_patience(struct target *target, int64_t interp)
 {
     struct snapshot_options options = {0};
@@ -140,7 +122,7 @@ static uint64_t read_patience(struct target *target, int64_t interp)
 
     {
         _guard_mutex_(&target->lock);
-        options.tid = find_sleeper(target, interp);
+        options.tid = agent_lend_sleeper(target, interp);
     }
     if (options.tid && snapshot_take(target, &options, &snapshot) == 0) {
         for (size_t i = 0; i < snapshot->nthreads; i++)

@@ -95,7 +95,11 @@ def test_gil_kept_asleep(probe, built):
     """Who has the GIL and sleeps in C may keep it for ever: that is said soon, with the thread and its call."""
     target = built("exported").run_source("print('ready', flush=True)\n", env={"KEEPS_GIL": "1"})
     commands = Commands(probe, target.pid)
+    commands.attach()
+    stat = pathlib.Path(f"/proc/{target.pid}/stat")
     for name, text in [("eval", "6 * 7\n"), ("breakpoints", "log source.py:1\n"), ("ctl", "record gc\n")]:
+        # one that was stopped for a moment is back in its call once it has got a processor
+        eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", what="a thread asleep")
         number, words = commands.refused(name, text)
         assert number == errno.ETIMEDOUT and "the GIL was not to be had within 1 s" in words, words
         assert f"; thread {target.pid} (" in words and ") holds it and sleeps outside Python, in read: " in words, words
