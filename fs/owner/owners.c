@@ -344,7 +344,7 @@ int owners_new(enum contain contain, const struct access *access, struct owners 
 
 /* ---- connections ---- */
 
-/* With the lock. */
+/* -EPIPE: the process has ended. With the lock. */
 static int begin_connection(const struct owner *owner, struct connection **out)
 {
     struct connection *connection = malloc(sizeof *connection);
@@ -362,7 +362,7 @@ static int begin_connection(const struct owner *owner, struct connection **out)
     connection->fd = ends[0];
     if (r < 0) {
         close_connection(connection);
-        return r == -EPIPE || r == -ECONNRESET ? -EIO : r;
+        return r == -ECONNRESET ? -EPIPE : r;
     }
     *out = connection;
     return 0;
@@ -477,6 +477,8 @@ static int take_connection(struct asking *asking, const struct owner_class *clas
         r = begin_connection(owner, &asking->connection);
         asking->fresh = true;
     }
+    if (r == -EPIPE) /* nobody was connected who could have noticed */
+        note_end(owners, owner, owner->generation, false);
     if (r < 0)
         leave_turn(owners, owner);
     asking->owner = owner;

@@ -28,7 +28,8 @@ def test_daemon_goes(python):
         assert client.eval("ran").text == "[]\n"
     client.close()
     eventually(lambda: descriptors(target.pid) == before)
-    assert len(target.tids()) == 3
+    # one that was only slow to be interrupted may have been taken over from: it ends
+    eventually(lambda: len(target.tids()) == 3, what="the threads as before")
     assert ended(target) == 0
 
 

@@ -10,6 +10,7 @@ import pytest
 import agent_client as agent
 from agents import NAME, clients, connect, descriptors, ended, library, start  # noqa: F401, a fixture
 from interpreters import eventually, patience
+from stopping import reads_input
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -72,7 +73,9 @@ def test_unload(python):
         target.expect("0")
         with connect(target) as client:
             assert client.hello["origin"] == agent.INJECTED
-            eventually(lambda: (tid := client.record.read().python_tid) and target.state(tid) == "S")  # it is at rest
+            # it is at rest, and waits for no GIL
+            eventually(lambda: reads_input(target.pid) and (tid := client.record.read().python_tid) and
+                       target.state(tid) == "S")
             if i:
                 client.eval("import sys; out = sys.stdout; x = [1]; def f(): return x")
                 client.eval("1 / 0")

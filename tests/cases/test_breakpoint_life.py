@@ -207,7 +207,7 @@ def slow():
     begun = time.monotonic()
     answer = client.detach()
     assert answer.error == 0 and not answer.flags & agent.UNLOADABLE
-    assert 1 < time.monotonic() - begun < patience(3.9)
+    assert 1 < time.monotonic() - begun < patience(9)
     target.send("")
     target.expect("done")
     assert ended(target) == 0

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 from commands import Commands, Refused, shell, write
-from interpreters import patience
+from interpreters import eventually, patience
 from sql import rows
 from test_events import Reader, kinds
 
@@ -176,7 +176,7 @@ def test_switched_while_it_holds(probe, target, file):
     assert f"# disabled, 1 hits, holds {target.pid}" in file.read_text()
     assert "stopped by breakpoint 1 at " in ctl.read_text()
     write(ctl, "next\n")
-    assert f":{LINE + 1}" in ctl.read_text()
+    eventually(lambda: f":{LINE + 1}" in ctl.read_text(), what="the end of the step")
     write(ctl, "continue\n")
     target.expect("done")
     work(target)
@@ -197,7 +197,7 @@ def test_switched_while_it_holds(probe, target, file):
     ('exec 3>"$1"; echo "work()" >&3; echo "double()" >&3; sh -c :; echo "-old.one()" >&3; exec 3>&-',
      ["log work()", "log double()"]),
     ('sh -c "sleep 0.1; echo work\\(\\)" > "$1"', ["log work()"]),
-    ('cat "$1" > /tmp/copy.$$; cat /tmp/copy.$$ > "$1"; rm /tmp/copy.$$', ["log old.one()", "log old.two()"]),
+    ('copy=$(mktemp); cat "$1" > "$copy"; cat "$copy" > "$1"; rm "$copy"', ["log old.one()", "log old.two()"]),
 ])
 def test_shells(target, file, program, script, wanted):
     put(file, "old.one()\nold.two()\n", "w")

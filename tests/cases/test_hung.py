@@ -4,6 +4,7 @@ import copy
 import errno
 import os
 import pathlib
+import select
 import shutil
 import signal
 import subprocess
@@ -289,6 +290,21 @@ def test_first_look_at_memory(other, any_python, hanging):
     eventually(lambda: target.pid in listed(other))
     assert "maps.py" in other.read(target.pid, "status")
     goes_on(other, well)
+
+
+def test_killed_with_nobody_connected(probe, any_python, hanging):
+    """What read it, whom nobody else had asked, ends meanwhile: another one reads the others."""
+    contained = probe.mount("allow_other", "contain=yes")
+    well, target = any_python.run_source(WAIT), maps(any_python, hanging)
+    hanging.stop()
+    assert "Connection timed out" in in_time("stat", contained.path / str(target.pid))
+    (owner,) = contained.owners()
+    ended = os.pidfd_open(owner)
+    os.kill(owner, signal.SIGKILL)
+    hanging.answer()
+    assert select.select([ended], [], [], patience(HANGS))[0]
+    os.close(ended)
+    eventually(lambda: "Threads: 1" in in_time("cat", contained.path / str(well.pid) / "status"))
 
 
 def test_aborted(other, any_python, hanging):

@@ -259,6 +259,7 @@ def left_by_rank(of):
         os.kill(pid, signal.SIGKILL)
         if pid != of.pid:
             eventually(lambda: os.path.exists(of.probe.path / "exited" / str(pid)), what="what it left")
+    eventually(lambda: os.path.exists(of.probe.path / "exited" / str(of.pid)), what="what the rank left")
     return [links(of.probe.path / "exited" / "by-rank")[str(of.rank)]]
 
 
@@ -282,7 +283,8 @@ def test_under_mpirun(probe):
     if not shutil.which("mpirun"):
         pytest.skip("mpirun is not installed (Debian: openmpi-bin)")
     mpirun = subprocess.Popen(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable, "-c",
-                               "import threading; threading.Event().wait()"], stdin=subprocess.DEVNULL)
+                               "import os, threading; os.write(1, b'.'); threading.Event().wait()"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
     def its_job():
         for name in os.listdir(probe.path / "jobs"):
@@ -297,12 +299,14 @@ def test_under_mpirun(probe):
         assert said == {"Job": name, "World": "3", "Here": "0-2", "Missing": "none", "Workers": "0",
                         "Launcher": "openmpi", "Uid": str(os.getuid())}
         assert len(set(links(probe.path / "jobs" / name / "ranks").values())) == 3
+        assert mpirun.stdout.read(3) == "..."  # none is only starting
         said = reply(probe.path / "jobs" / name / "eval", "on 1-2\n"
                      "__import__('os').environ['OMPI_COMM_WORLD_LOCAL_RANK']\n")
         assert said == "rank 1 (1): '1'\nrank 2 (1): '2'\n"
     finally:
         mpirun.terminate()
         mpirun.wait(patience(60))
+        mpirun.stdout.close()
 
 
 def test_under_srun(probe, any_python):

@@ -227,7 +227,7 @@ def test_join(probe, python):
 
 def test_end_of_the_interpreter(probe, python):
     target = scene(python, "end")
-    text = eventually(lambda: probe.read(target.pid, "locks"), what="the wait")
+    text = eventually(lambda: " in _shutdown " in (said := probe.read(target.pid, "locks")) and said, what="the wait")
     tids = {thread["name"]: tid for tid, thread in target.stacks().items()}
     assert re.search(rf"^thread {target.pid} \(MainThread\) waits for Thread in _shutdown \(threading.py:\d+\)"
                      rf".*, run by thread {tids['eternal']} \(eternal\)$", text, re.M), text

@@ -8,6 +8,7 @@ import pytest
 
 from commands import Commands
 from interpreters import eventually, patience
+from sql import settle
 from test_jobs import job_of
 
 RAISES = """
@@ -56,6 +57,8 @@ def test_all_metrics(probe, any_python):
     Commands(probe, targets[1].pid).run("ctl", "record exceptions on\n")
     targets[1].send("5")
     assert targets[1].readline() == "raised"
+    for target in targets:
+        settle(target)
 
     found = families(probe.read("all", "metrics"))
     for rank, target in enumerate(targets):

@@ -612,7 +612,7 @@ def test_bomb_ends_at_its_limit(probe, any_python):
         time.sleep(0.2)
     assert said == [(errno.ETIMEDOUT, "over the limit: a statement may take 10 s")]
     assert 9.9 < time.monotonic() - start < patience(60)
-    assert slowest < patience(5)
+    assert slowest < patience(8)
 
 
 def test_memory_ends_at_its_limit(probe, query):
@@ -645,8 +645,13 @@ def test_depth_ends_at_its_limit(query):
 
 @pytest.mark.skipif(bool(os.environ.get("PROBEFS_TEST_DAEMON")), reason="with sanitizers its time may be over before")
 def test_rows_end_at_their_limit(query):
-    said = reply(query, "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) "
-                        "SELECT x FROM c")
+    def in_time():
+        """On a busy machine its 10 s may be over before."""
+        try:
+            return reply(query, "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c")
+        except TimeoutError:
+            return None
+    said = eventually(in_time, what="as many rows as there may be")
     assert said.startswith("x\n1\n2\n")
     assert said.endswith("\n1000000\n[cut: the limit of 1,000,000 rows was reached]\n")
 
@@ -685,8 +690,8 @@ def test_interrupted(probe, any_python, what, number):
     eventually(lambda: busy() - rest > 10, what="the statement")
     start = time.monotonic()
     os.killpg(writer.pid, number)
-    writer.wait(patience(5))
-    assert time.monotonic() - start < patience(4)
+    writer.wait(patience(30))
+    assert time.monotonic() - start < patience(8)
     eventually(lambda: (before := busy(), time.sleep(0.3)) and busy() - before < 5,
                what="the daemon at rest")
     writer.stderr.close()

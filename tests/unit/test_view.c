@@ -56,6 +56,18 @@ int main(void)
     CHECK_INT(view_fill(view), 0);
     CHECK_INT(view_get(view, 0x10400, 8, &p), 0);
 
+    /* while it defers, what isn't there is queued, and what is there is read */
+    view_defer(view, true);
+    CHECK(!view_read(view, 0x10c00, 8) && !view_read(view, 0x10c40, 8));
+    CHECK(view_is_queued(view) && view_read(view, 0x10400, 8));
+    CHECK_INT(view_fill(view), 0);
+    CHECK(!view_is_queued(view) && view_read(view, 0x10c00, 8) && view_read(view, 0x10c40, 8));
+    CHECK(!view_read(view, 0x20000, 8) && view_is_queued(view));
+    CHECK_INT(view_fill(view), 0);
+    CHECK(!view_read(view, 0x20000, 8) && !view_is_queued(view)); /* known to be unreadable */
+    view_defer(view, false);
+    CHECK(view_read(view, 0x10d00, 8));
+
     /* limits */
     CHECK_INT(view_get(view, 0x10000, VIEW_PIECE_MAX + 1, &p), -E2BIG);
     CHECK_INT(view_get(view, UINT64_MAX - 4, 16, &p), -E2BIG);

@@ -36,6 +36,7 @@ struct view {
     struct block *blocks; /* where the pieces' bytes live */
     size_t bytes;
     uint64_t asked;
+    bool defers;
 };
 
 int view_new(const struct memory *memory, struct view **out)
@@ -350,12 +351,16 @@ int view_fill(struct view *view)
     return 0;
 }
 
+void view_defer(struct view *view, bool defers) { view->defers = defers; }
+
+bool view_is_queued(const struct view *view) { return view->nqueue; }
+
 const uint8_t *view_read(struct view *view, uint64_t addr, uint32_t len)
 {
     const uint8_t *data;
 
     int r = view_get(view, addr, len, &data);
-    if (r == -EAGAIN) {
+    if (r == -EAGAIN && !view->defers) {
         r = view_fill(view);
         if (r == 0)
             r = view_get(view, addr, len, &data);

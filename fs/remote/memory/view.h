@@ -45,6 +45,11 @@ int view_fill(struct view *view);
 uint64_t view_asked(const struct view *view);
 /* view_get() that copies at once instead of queueing. NULL: not readable, or over a limit. */
 const uint8_t *view_read(struct view *view, uint64_t addr, uint32_t len);
+/* While it defers, view_read() queues, too, and says NULL: who reads many things with code that
+ * doesn't know of queues does all of it again behind a view_fill(), until nothing is queued. */
+void view_defer(struct view *view, bool defers);
+/* Whether anything is queued. */
+bool view_is_queued(const struct view *view);
 /* A pointer-sized word at addr; false if it isn't readable. */
 bool view_read64(struct view *view, uint64_t addr, uint64_t *out);
 

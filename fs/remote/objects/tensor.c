@@ -296,6 +296,8 @@ int tensor_read_object(struct view *view, const struct offsets *offsets, uint64_
             read_autograd(view, out->autograd, out);
             return 0;
         }
+        if (view_is_queued(view))
+            return -EAGAIN; /* it isn't known yet whether it is that one */
     }
     return -EINVAL;
 }

@@ -5,6 +5,9 @@
 
 #include <errno.h>
 
+#define GROUP 64  /* tensors that are read together */
+#define ROUNDS 16 /* of queueing what they refer to: more than any of them takes */
+
 /* What a tensor is to somebody: by its object, or its implementation for a gradient. */
 struct known {
     uint64_t at;
@@ -95,19 +98,61 @@ static int visit_one(struct visiting *v, const struct tensor *tensor, const stru
     return v->visit(v->arg, tensor, owner, held);
 }
 
-static int visit_objects(struct visiting *v)
+/* Tensors that are read together: each step of one would cost a system call else. */
+struct group {
+    struct tensor tensors[GROUP];
+    int error[GROUP];
+};
+
+/* -EAGAIN: one of them changes, or nobody knows. */
+static int read_group(struct visiting *v, const uint64_t *objects, size_t n, struct group *group)
 {
-    struct tensor tensor;
+    const struct offsets *offsets = &v->target->runtime.offsets;
+    bool queued = true;
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < v->models->ntensors; i++) {
-        uint64_t object = v->models->tensors[i];
-        r = torch_tensor_read(v->target, v->view, object, &tensor, NULL);
-        if (r == 0) {
-            const struct known *known = find(v, object);
-            r = visit_one(v, &tensor, known ? known : find(v, tensor.impl));
-        } else if (r == -EINVAL) {
-            r = 0;
+    view_reset(v->view);
+    view_defer(v->view, true);
+    for (unsigned round = 0; r == 0 && queued && round < ROUNDS; round++) {
+        for (size_t i = 0; i < n; i++)
+            group->error[i] = tensor_read_object(v->view, offsets, objects[i], &group->tensors[i]);
+        queued = view_is_queued(v->view);
+        r = queued ? view_fill(v->view) : view_verify(v->view);
+    }
+    view_defer(v->view, false);
+    return r == 0 && queued ? -EAGAIN : r;
+}
+
+static int read_each(struct visiting *v, const uint64_t *objects, size_t n, struct group *group)
+{
+    int r = read_group(v, objects, n, group);
+
+    if (r != -EAGAIN)
+        return r;
+    for (size_t i = 0; i < n; i++) {
+        r = torch_tensor_read(v->target, v->view, objects[i], &group->tensors[i], NULL);
+        if (r < 0 && r != -EINVAL)
+            return r;
+        group->error[i] = r;
+    }
+    return 0;
+}
+
+static int visit_objects(struct visiting *v)
+{
+    _cleanup_free_ struct group *group = malloc(sizeof *group);
+    const uint64_t *objects = v->models->tensors;
+    size_t left = v->models->ntensors, n;
+    int r = group ? 0 : -ENOMEM;
+
+    for (; r == 0 && left; objects += n, left -= n) {
+        n = left < GROUP ? left : GROUP;
+        r = read_each(v, objects, n, group);
+        for (size_t i = 0; r == 0 && i < n; i++) {
+            const struct tensor *tensor = &group->tensors[i];
+            const struct known *known = group->error[i] ? NULL : find(v, objects[i]);
+            if (!group->error[i])
+                r = visit_one(v, tensor, known ? known : find(v, tensor->impl));
         }
     }
     return r;
