@@ -4,9 +4,13 @@ import ctypes
 import os
 import signal
 
+from interpreters import eventually
+
+PTRACE_CONT = 7
 PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_SETREGS, PTRACE_DETACH = 9, 12, 13, 17
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
 WALL = 0x40000000
+SYSCALL = b"\x0f\x05"
 CALLS = {"read": 0, "write": 1, "nanosleep": 35, "socket": 41, "sendto": 44, "fork": 57, "execve": 59, "kill": 62,
          "prctl": 157, "chroot": 161, "mount": 165, "openat": 257, "unshare": 272, "setns": 308, "clone3": 435}
 ARGUMENTS = "rdi", "rsi", "rdx", "r10", "r8", "r9"
@@ -36,10 +40,20 @@ class Puppet:
 
     def __enter__(self):
         ptrace(PTRACE_SEIZE, self.pid)
+        eventually(self._hold, what="that it is in a system call")
+        return self
+
+    def _hold(self):
+        """Whether it is held there; else it runs on: it may have only answered somebody."""
         ptrace(PTRACE_INTERRUPT, self.pid)
         os.waitpid(self.pid, WALL)
         self.before = self.registers()
-        return self
+        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(self.before.rip - len(SYSCALL))
+            if memory.read(len(SYSCALL)) == SYSCALL:
+                return True
+        ptrace(PTRACE_CONT, self.pid)
+        return False
 
     def __exit__(self, *_):
         ptrace(PTRACE_SETREGS, self.pid, ctypes.byref(self.before))
@@ -61,7 +75,7 @@ class Puppet:
                     memory.write(argument)
                     argument, at = at, at + len(argument) + 64 & ~15
                 setattr(registers, register, argument & (1 << 64) - 1)
-        registers.rip = self.before.rip - 2  # where it was held is behind a SYSCALL
+        registers.rip = self.before.rip - len(SYSCALL)  # where it was held is behind a SYSCALL
         registers.rax, registers.orig_rax = CALLS[name], (1 << 64) - 1
         ptrace(PTRACE_SETREGS, self.pid, ctypes.byref(registers))
 

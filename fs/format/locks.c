@@ -7,32 +7,23 @@
 
 struct listing {
     const struct waits *waits;
-    const struct snapshot *snapshot;
     struct text *out;
 };
 
-static struct thread *thread_of(const struct snapshot *snapshot, pid_t tid)
-{
-    for (size_t i = 0; i < snapshot->nthreads; i++)
-        if (snapshot->threads[i].tid == tid)
-            return &snapshot->threads[i];
-    return NULL;
-}
-
 static const char *name_of(const struct listing *l, const struct actor *who)
 {
-    const struct thread *thread = NULL;
+    const struct wait_thread *thread = NULL;
 
     if (who->name)
         return waits_string(l->waits, who->name);
     if (who->kind == ACTOR_THREAD)
-        thread = thread_of(l->snapshot, who->id);
-    return thread ? thread->name : NULL;
+        thread = waits_thread(l->waits, who->id);
+    return thread ? waits_string(l->waits, thread->name) : NULL;
 }
 
 static bool is_shown(const struct listing *l, const struct wait *wait)
 {
-    return wait->who.kind != ACTOR_THREAD || thread_of(l->snapshot, wait->who.id);
+    return wait->who.kind != ACTOR_THREAD || waits_thread(l->waits, wait->who.id);
 }
 
 /* "thread 63", "task 0x7f3a5e80", "process 31". */
@@ -68,8 +59,8 @@ static void add_place(const struct listing *l, const struct wait_place *place)
  * stood still. A holder has had it for that long at least. */
 static void add_since(const struct listing *l, const struct actor *who, bool holds, int64_t ns)
 {
-    const struct thread *thread = who->kind == ACTOR_THREAD ? thread_of(l->snapshot, who->id)
-                                                            : NULL;
+    const struct wait_thread *thread = who->kind == ACTOR_THREAD ? waits_thread(l->waits, who->id)
+                                                                 : NULL;
     struct standing standing = {.kind = STANDS, .ns = ns > 0 ? (uint64_t)ns : 0};
 
     if (ns < 0 && thread && thread->standing.kind == STANDS) {
@@ -198,9 +189,9 @@ static void add_wait(const struct listing *l, const struct wait *wait)
     text_putc(l->out, '\n');
 }
 
-void locks_add(const struct waits *waits, const struct snapshot *snapshot, struct text *out)
+void locks_add(const struct waits *waits, struct text *out)
 {
-    const struct listing l = {waits, snapshot, out};
+    const struct listing l = {waits, out};
 
     for (size_t i = 0; i < waits->ncycles; i++)
         (waits->cycles[i].between ? add_chain : add_cycle)(&l, &waits->cycles[i]);
@@ -243,6 +234,14 @@ static void add_short(const struct waits *waits, const struct wait *wait, struct
                     holder->certainty == HELD_LIKELY ? "likely " : "", wait->held);
         add_short_actor(&holder->who, out);
     }
+}
+
+static struct thread *thread_of(const struct snapshot *snapshot, pid_t tid)
+{
+    for (size_t i = 0; i < snapshot->nthreads; i++)
+        if (snapshot->threads[i].tid == tid)
+            return &snapshot->threads[i];
+    return NULL;
 }
 
 void locks_mark(const struct waits *waits, struct snapshot *snapshot)

@@ -4,9 +4,8 @@
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/waits/waits.h"
 
-/* Adds all waits, after waits_finish(); its form is described in tree/locks.c. snapshot: of the
- * same moment; threads that it lacks are left out. */
-void locks_add(const struct waits *waits, const struct snapshot *snapshot, struct text *out);
+/* Adds all waits, after waits_note_threads(); its form is described in tree/locks.c. */
+void locks_add(const struct waits *waits, struct text *out);
 
 /* Says of each thread of the snapshot, in short, what it waits for (`waits` of it). */
 void locks_mark(const struct waits *waits, struct snapshot *snapshot);

@@ -7,8 +7,10 @@
 #include "fs/owner/rings.h"
 #include "fs/owner/rows.h"
 #include "fs/proc/may_hang.h"
+#include "fs/proc/procfs.h"
 #include "fs/process/registry.h"
 #include "fs/remote/moment/caches.h"
+#include "fs/remote/waits/asked.h"
 #include "fs/trace/callers.h"
 
 #include <errno.h>
@@ -64,6 +66,20 @@ static int find(struct owner_self *self, const struct owner_call *call, struct p
     return 0;
 }
 
+/* Whatever the process runs: it is at another end of a wait. */
+static int answer_end(const struct owner_request *request, struct text *out)
+{
+    const struct owner_call *call = &request->call;
+    struct proc_stat stat;
+
+    int r = proc_stat_read(call->pid, &stat);
+    if (r == 0 && stat.start_time != call->start_time)
+        r = -ESRCH;
+    if (r == 0)
+        r = class_try(call->pid);
+    return r < 0 ? r : asked_answer(call->pid, (const char *)(request + 1), request->more, out);
+}
+
 /* Names who something is read for, as far as the files that are read here ask that. */
 static void name_reader(const struct owner_request *request, struct credentials *out)
 {
@@ -82,6 +98,10 @@ static void answer(struct connection *connection, const struct owner_request *re
     struct credentials who;
     struct process *process = NULL;
 
+    if (request->call.op == OWNER_END) {
+        out->error = answer_end(request, &out->text);
+        return;
+    }
     name_reader(request, &who);
     out->error = request->call.pid ? find(self, &request->call, &process) : 0;
     if (out->error < 0)

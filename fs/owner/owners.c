@@ -8,6 +8,7 @@
 #include "fs/owner/owner.h"
 #include "fs/owner/rows.h"
 #include "fs/owner/statements.h"
+#include "fs/proc/procfs.h"
 #include "fs/process/process.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/claims.h"
@@ -997,7 +998,8 @@ static void add_ring(struct recording *recording, enum recorded table,
 }
 
 static int rows(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
-                const struct looker *looker, const struct stop *stop, struct text *why)
+                const struct looker *looker, const struct stop *stop, struct waits *waits,
+                struct text *why)
 {
     struct access_target left;
     bool ended = process_left(process, &left);
@@ -1029,7 +1031,7 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
         r = -E2BIG; /* so it says, and the other processes have their rows */
     }
     if (r == 0)
-        r = rows_answer_read(&answer, wanted, n);
+        r = rows_answer_read(&answer, wanted, n, waits);
     if (r == -EPROTO) {
         r = -EIO;
         explain(r, false, &answer.why);
@@ -1037,6 +1039,32 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
     text_add(why, answer.why.data, answer.why.size);
     owner_answer_deinit(&answer);
     return r;
+}
+
+static int ask_end(void *arg, pid_t pid, const char *question, struct text *answer)
+{
+    struct owner_answer told = {.text = TEXT_INIT, .why = TEXT_INIT};
+    _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
+    struct proc_stat stat;
+
+    if (!request)
+        return -ENOMEM;
+    int r = pid == getpid() || is_ours(arg, pid) ? -ENOENT : proc_stat_read(pid, &stat);
+    if (r < 0)
+        return r;
+    *request =
+        (struct owner_request){.call = {.op = OWNER_END, .pid = pid, .start_time = stat.start_time},
+                               .more = (uint32_t)strlen(question)};
+    memcpy(request + 1, question, request->more);
+    r = ask_request(arg, request, NULL, NULL, &told);
+    if (r == -ETIMEDOUT) { /* of one that hangs that is said at once; else its reader was stopped */
+        clear(&told);
+        r = ask_request(arg, request, NULL, NULL, &told);
+    }
+    if (r == 0)
+        text_add(answer, told.text.data, told.text.size);
+    owner_answer_deinit(&told);
+    return r == 0 ? answer->error : r;
 }
 
 /* Whose a process is, or was. -ESRCH and the like. */
@@ -1416,6 +1444,7 @@ const struct examiner *owners_examiner(struct owners *owners)
                                          .rows = rows,
                                          .tell = tell,
                                          .rings = rings,
+                                         .end = ask_end,
                                          .say = say,
                                          .attacher = &owners->attacher,
                                          .sampled_by = &owners->sampler.source};

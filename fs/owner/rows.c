@@ -116,11 +116,29 @@ static int add_stream(const struct filling *tables, struct text *out)
     return out->cut ? -EFBIG : out->error;
 }
 
+/* Whether one is a table of waits: these are told behind the rows. */
+static bool has_waits(struct wanted *const *wanted, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (wanted[i]->table->rows->between)
+            return true;
+    return false;
+}
+
 static int fill(struct file_context *context, struct recording *recording,
                 const struct membership *left, struct asked *asked, struct text *out)
 {
-    const struct subject of = {context->process, context->target, recording, &asked->looker, left};
+    _cleanup_(waits_deinit) struct waits waits = {0};
     struct filling *tables = &asked->tables;
+    const bool tells = has_waits(tables->list, tables->n);
+    const struct subject of = {
+        .process = context->process,
+        .target = context->target,
+        .recording = recording,
+        .looker = &asked->looker,
+        .left = left,
+        .waits = tells ? &waits : NULL,
+    };
     struct heap *heap;
 
     int r = heap_start();
@@ -132,6 +150,8 @@ static int fill(struct file_context *context, struct recording *recording,
     r = scene_fill(&python_tables, &of, tables->list, tables->n, &asked->stop, &context->why);
     if (r == 0)
         r = add_stream(tables, out);
+    if (r == 0 && tells)
+        r = waits_write(&waits, out);
     filling_deinit(tables);
     *tables = (struct filling){0};
     heap_enter(before);
@@ -188,7 +208,19 @@ static int take(void *arg, void *out, size_t size)
     return 0;
 }
 
-int rows_answer_read(const struct owner_answer *answer, struct wanted *const *wanted, size_t n)
+static int read_waits(const struct answered *from, struct waits *out)
+{
+    _cleanup_(text_deinit) struct text text = TEXT_INIT;
+
+    text_add(&text, from->bytes, from->left);
+    if (text.error || !text.size)
+        return text.error ? text.error : -EPROTO;
+    owner_drop_controls(&text, -1);
+    return waits_parse(text.data, text.size, out);
+}
+
+int rows_answer_read(const struct owner_answer *answer, struct wanted *const *wanted, size_t n,
+                     struct waits *waits)
 {
     /* where the rows are read to, before they are believed */
     _cleanup_(filling_deinit) struct filling received = {.wanted = calloc(n, sizeof **wanted),
@@ -205,5 +237,7 @@ int rows_answer_read(const struct owner_answer *answer, struct wanted *const *wa
     r = rows_stream_read(take, &from, from.left, received.list, n);
     for (size_t i = 0; r == 0 && i < n; i++)
         r = rows_copy(&wanted[i]->rows, wanted[i]->table, &received.wanted[i].rows);
+    if (r == 0 && has_waits(wanted, n))
+        return read_waits(&from, waits);
     return r == 0 && from.left ? -EPROTO : r;
 }

@@ -6,6 +6,7 @@
 
 struct looker;
 struct stop;
+struct waits;
 struct wanted;
 
 /* Makes the request, of call->value tables: what follows struct owner_request. looker: for whom.
@@ -17,6 +18,7 @@ size_t rows_question_write(struct wanted *const *wanted, size_t n, const struct 
 int rows_question_answer(const struct server *server, struct process *process,
                          const struct owner_request *request, const char *more,
                          const struct interrupt *interrupt, struct owner_answer *answer);
-/* Adds the answer's rows to wanted[i]->rows, which are begun. -EPROTO: these are none of such
- * tables. -ENOMEM, -EFBIG. */
-int rows_answer_read(const struct owner_answer *answer, struct wanted *const *wanted, size_t n);
+/* Adds the answer's rows to wanted[i]->rows, which are begun, and reads the waits, if any are
+ * wanted. -EPROTO: these are none of such tables. -ENOMEM, -EFBIG. */
+int rows_answer_read(const struct owner_answer *answer, struct wanted *const *wanted, size_t n,
+                     struct waits *waits);

@@ -322,6 +322,7 @@ static file_say *say_of(const struct entry *entry)
            : entry->render == heap_diff_render                              ? heap_diff_say
            : entry->render == top_render || entry->render == all_top_render ? top_say
            : entry->render == collectives_render                            ? collectives_say
+           : entry->render == locks_render                                  ? locks_say
                                                                             : NULL;
 }
 

@@ -23,6 +23,7 @@ enum owner_op {
     OWNER_RINGS,      /* what came in its rings (recording/ring_copy.h), of no process */
     OWNER_SAY,        /* what the file has to know of it: a line follows (file_say) */
     OWNER_TELL,       /* what has to be known of it: two numbers as the text (examiner.h) */
+    OWNER_END,        /* what it is as another end of a wait: a question follows (waits/asked.h) */
 };
 
 #define OWNER_SAMPLED_MAX 191

@@ -57,6 +57,7 @@ struct process;
 struct ring_copy;
 struct sampler_source;
 struct stop;
+struct waits;
 struct wanted;
 
 struct examiner {
@@ -71,9 +72,14 @@ struct examiner {
     int (*stacks)(void *arg, pid_t pid, uint64_t start_time, enum stacks_form form,
                   struct text *why, struct text *out);
     /* Rows of its tables (sql/engine.h), all of one moment: adds them to wanted[i]->rows, which are
-     * begun. looker: for whom. Errors as scene_fill(). */
+     * begun. looker: for whom. waits: where one of them is of waits, these, instead of its rows,
+     * without who is at their other ends; zero at first, and else. Errors as scene_fill(). */
     int (*rows)(void *arg, struct process *process, struct wanted *const *wanted, size_t n,
-                const struct looker *looker, const struct stop *stop, struct text *why);
+                const struct looker *looker, const struct stop *stop, struct waits *waits,
+                struct text *why);
+    /* What has to be read of any process at another end of a wait (remote/waits/asked.h): adds the
+     * answer. */
+    int (*end)(void *arg, pid_t pid, const char *question, struct text *answer);
     /* What is asked for: two numbers in out, as far as there are any, and words or lines in
      * why. Errors as snapshot_find_thread() (tree/from_snapshot.h), and why says more. */
     int (*tell)(void *arg, struct process *process, const struct asked_for *asked, uint64_t out[2],

@@ -287,7 +287,7 @@ static int refresh(struct recording *recording, struct target *target)
     }
     if (r == -ENOENT || (r == 0 && !recording->agent.running))
         r = look_for_agent(recording, target);
-    {
+    if (r != -EAGAIN) { /* while the record changes, what was known holds */
         _guard_mutex_(&recording->lock);
         recording->running = r == 0 && recording->agent.running;
         recording->watching = recording->running && wants_watches(&recording->agent.record);

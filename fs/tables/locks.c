@@ -13,23 +13,18 @@ static void plan(const struct use *use, struct plan *plan)
     plan->since |= use_wants(use, LOCKS_WAITED) || use_wants(use, LOCKS_HELD);
 }
 
-static const struct thread *thread_of(const struct scene *scene, const struct actor *who)
+static const struct wait_thread *thread_of(const struct scene *scene, const struct actor *who)
 {
-    const struct snapshot *snapshot = scene->snapshot;
-
-    for (size_t i = 0; who->kind == ACTOR_THREAD && snapshot && i < snapshot->nthreads; i++)
-        if (snapshot->threads[i].tid == who->id)
-            return &snapshot->threads[i];
-    return NULL;
+    return who->kind == ACTOR_THREAD ? waits_thread(&scene->waits, who->id) : NULL;
 }
 
 static const char *name_of(const struct scene *scene, const struct actor *who)
 {
-    const struct thread *thread = thread_of(scene, who);
+    const struct wait_thread *thread = thread_of(scene, who);
 
     return who->name                 ? waits_string(&scene->waits, who->name)
            : who->kind == ACTOR_GONE ? "a thread that is no more"
-           : thread                  ? thread->name
+           : thread                  ? waits_string(&scene->waits, thread->name)
                                      : NULL;
 }
 
@@ -43,7 +38,7 @@ static void add_string(const struct scene *scene, struct rows *rows, unsigned co
 static void add_seconds(const struct scene *scene, struct rows *rows, unsigned column,
                         const struct actor *who, int64_t ns)
 {
-    const struct thread *thread = thread_of(scene, who);
+    const struct wait_thread *thread = thread_of(scene, who);
 
     if (ns >= 0)
         rows_real(rows, column, (double)ns / 1e9);
@@ -118,7 +113,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
             for (uint32_t k = 0; k < wait->nholders; k++)
                 add_row(scene, wait, &waits->holders[wait->holders + k], name, rows);
         }
-    if (scene->torn || waits->torn || waits->cut || waits->late) {
+    if (waits->torn || waits->cut || waits->late) {
         rows_add(rows);
         rows_text(rows, LOCKS_KIND,
                   waits->cut    ? "[cut: there are more waits, or holders, than are read]"

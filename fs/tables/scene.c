@@ -148,13 +148,36 @@ static bool has_within(const struct scene *scene)
     return scene->plan.tasks || scene->plan.waits;
 }
 
-/* The looker is asked by a copy, since asking completes what it knows. */
-static int read_between(struct scene *scene)
+/* Looks for the other ends of waits. The looker is asked by a copy, since asking completes what it
+ * knows. */
+static int find_ends(struct scene *scene)
 {
+    const struct examiner *examiner = scene->process->examiner;
     struct looker looker = *scene->looker;
-    const struct waits_reader reader = {looker_may_look, &looker};
+    const struct waits_reader reader = {
+        .may_look = looker_may_look,
+        .arg = &looker,
+        .ask = examiner ? examiner->end : NULL,
+        .ask_arg = examiner ? examiner->arg : NULL,
+    };
 
-    return waits_between(&scene->waits, scene->target->pid, &reader);
+    return waits_between(&scene->waits, scene->process->pid, &reader);
+}
+
+/* Finishes the waits, which were read, or hands them out. */
+static int take_waits(struct scene *scene)
+{
+    struct waits *waits = &scene->waits;
+
+    waits->torn |= scene->torn;
+    int r = waits_note_threads(waits, scene->snapshot);
+    if (r < 0 || scene->target->core)
+        return r;
+    if (!scene->told)
+        return find_ends(scene);
+    *scene->told = *waits;
+    *waits = (struct waits){0};
+    return 0;
 }
 
 static int read_moment(struct scene *scene)
@@ -195,8 +218,8 @@ static int read_moment(struct scene *scene)
         since_threads(target, scene->snapshot);
     if (r == -EAGAIN)
         r = -ETIMEDOUT;
-    if (r == 0 && plan->waits && !target->core)
-        r = read_between(scene);
+    if (r == 0 && plan->waits)
+        r = take_waits(scene);
     if (r == -ESRCH && plan->tid && target_alive(target))
         return 0; /* that thread has ended, or never was: no rows */
     return r;
@@ -226,7 +249,7 @@ static int fill(struct scene *scene)
     for (size_t i = 0; i < scene->nwanted && r == 0; i++) {
         struct wanted *w = scene->wanted[i];
         scene->table = w->table;
-        if (w->table->rows->fill)
+        if (w->table->rows->fill && !(scene->told && w->table->rows->between))
             r = w->table->rows->fill(scene, &w->use, &w->rows);
     }
     return r;
@@ -252,6 +275,7 @@ static int fill_here(const struct tables *tables, const struct subject *of,
         .recording = of->recording,
         .looker = of->looker,
         .left = of->left,
+        .told = of->waits,
         .stop = stop,
         .why = why,
         .wanted = wanted,
@@ -287,11 +311,36 @@ static bool is_examined(const struct table *table, bool lives)
     return lives && !source->catalog && !source->lasting && !source->recorded;
 }
 
+/* Has the rows read elsewhere; those of waits are made here, once their other ends are found. */
+static int ask_for_rows(const struct subject *of, struct wanted *const *wanted, size_t n,
+                        const struct stop *stop, struct text *why)
+{
+    const struct examiner *examiner = of->process->examiner;
+    _cleanup_(scene_deinit) struct scene scene = {
+        .process = of->process,
+        .looker = of->looker,
+    };
+    bool between = false;
+
+    int r =
+        examiner->rows(examiner->arg, of->process, wanted, n, of->looker, stop, &scene.waits, why);
+    for (size_t i = 0; i < n && r == 0; i++) {
+        const struct row_source *source = wanted[i]->table->rows;
+        if (!source->between)
+            continue;
+        if (!between)
+            r = find_ends(&scene);
+        between = true;
+        if (r == 0)
+            r = source->fill(&scene, &wanted[i]->use, &wanted[i]->rows);
+    }
+    return r;
+}
+
 static int fill_examined(const struct tables *tables, const struct subject *of, bool lives,
                          struct wanted *const *wanted, size_t n, const struct stop *stop,
                          struct text *why)
 {
-    const struct examiner *examiner = of->process->examiner;
     _cleanup_free_ struct wanted **examined = calloc(n, sizeof *examined);
     _cleanup_free_ struct wanted **kept = calloc(n, sizeof *kept);
     size_t nexamined = 0, nkept = 0;
@@ -305,13 +354,13 @@ static int fill_examined(const struct tables *tables, const struct subject *of, 
         else
             kept[nkept++] = wanted[i];
     if (nexamined)
-        r = examiner->rows(examiner->arg, of->process, examined, nexamined, of->looker, stop, why);
+        r = ask_for_rows(of, examined, nexamined, stop, why);
     return r == 0 && nkept ? fill_here(tables, of, kept, nkept, stop, why) : r;
 }
 
 bool scene_is_examined(const struct process *process, const struct table *table)
 {
-    return process->examiner && !table->rows->between && !claim_exists(process->pid);
+    return process->examiner && !claim_exists(process->pid);
 }
 
 static bool is_read_here(const struct process *process, struct wanted *const *wanted, size_t n)

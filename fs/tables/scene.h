@@ -41,7 +41,9 @@ struct subject {
     struct recording *recording; /* NULL: nothing was recorded */
     const struct looker *looker; /* for whom; NULL with process */
     const struct membership
-        *left; /* which it was, of one that has ended; NULL with process alone */
+        *left;           /* which it was, of one that has ended; NULL with process alone */
+    struct waits *waits; /* takes over the waits, instead of rows being made of them: who asks
+                            looks for their other ends, and makes them; else NULL */
 };
 
 struct scene {
@@ -51,6 +53,7 @@ struct scene {
     struct recording *recording;
     const struct looker *looker;
     const struct membership *left;
+    struct waits *told; /* as in struct subject */
     const struct stop *stop;
     const struct table *table; /* whose `fill` runs */
     struct plan plan;
@@ -76,9 +79,8 @@ struct scene {
 /* The target of a subject: read, or only held where it is somebody else who reads the process. A
  * reference; NULL: it has ended. */
 struct target *scene_target(struct process *process);
-/* Whether rows of the table are read by somebody else, too, who is only waited for. Not where other
- * processes are read for them, and not where the daemon traces the process: then only it can stop
- * its threads. */
+/* Whether rows of the table are read by somebody else, too, who is only waited for. Not where the
+ * daemon traces the process: then only it can stop its threads. */
 bool scene_is_examined(const struct process *process, const struct table *table);
 /* Fills wanted[i]->rows, which are begun, all of one moment. 0 or -errno, and why says more: -ESRCH
  * also if tables are wanted that take a process which is there. */

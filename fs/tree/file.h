@@ -128,4 +128,5 @@ file_run all_breakpoints_run, all_ctl_run, all_eval_run, breakpoints_run, ctl_ru
     frame_value_run, query_run, thread_ctl_run;
 
 /* What of a file is told by who reads its process. */
-file_say frame_value_say, source_say, sources_say, heap_diff_say, top_say, collectives_say;
+file_say frame_value_say, source_say, sources_say, heap_diff_say, top_say, collectives_say,
+    locks_say;

@@ -276,7 +276,7 @@ bool entry_asks(const struct entry *entry)
     static file_run *const runs[] = {eval_run, breakpoints_run, ctl_run, thread_ctl_run,
                                      frame_value_run};
     static file_render *const renders[] = {heap_diff_render, source_render, sources_render,
-                                           top_render};
+                                           top_render, locks_render};
     const struct entry *child = entry->render ? NULL : layout_next(entry, NULL);
 
     for (size_t i = 0; i < ARRAY_SIZE(runs); i++)

@@ -15,34 +15,84 @@
  * Event, Condition, Semaphore, Barrier, Queue, Future, and Task for each task that one awaits. */
 #include "agent/base/cleanup.h"
 #include "fs/format/locks.h"
+#include "fs/process/process.h"
 #include "fs/recording/held_threads.h"
 #include "fs/tree/file.h"
 #include "fs/tree/from_snapshot.h"
 
 #include <errno.h>
 
-int locks_render(struct file_context *context, struct text *out)
+/* Reads the waits of the context's process, without who is at their other ends. */
+static int read_waits(struct file_context *context, struct waits_reading *reading)
 {
-    _cleanup_(waits_reading_deinit) struct waits_reading reading = {.target = context->target};
     struct snapshot_options options = {0};
-    struct looker looker = {.access = context->access, .principals = *context->principals};
-    const struct waits_reader reader = {looker_may_look, &looker};
     struct snapshot *snapshot;
 
     if (!context->target->runtime.supported) {
         text_puts(&context->why, context->target->runtime.why);
         return -EOPNOTSUPP;
     }
-    waits_read_along(&reading, &options);
-    int r = waits_read_tasks(&reading);
+    waits_read_along(reading, &options);
+    int r = waits_read_tasks(reading);
     if (r == 0)
         r = held_snapshot(context->target, context->recording, &options, &snapshot);
     if (r < 0)
-        return snapshot_error(context, r);
-    if (!context->target->core) /* nobody waits for it any more */
-        r = waits_between(&reading.waits, context->target->pid, &reader);
-    if (r == 0)
-        locks_add(&reading.waits, snapshot, out);
+        return r;
+    r = waits_note_threads(&reading->waits, snapshot);
     snapshot_free(snapshot);
+    return r;
+}
+
+int locks_say(struct file_context *context, const char *line, size_t size, struct text *out)
+{
+    _cleanup_(waits_reading_deinit) struct waits_reading reading = {.target = context->target};
+
+    int r = read_waits(context, &reading);
+    if (r == 0)
+        r = waits_write(&reading.waits, out);
+    return r < 0 ? snapshot_error(context, r) : 0;
+}
+
+/* Reads them, or has them told. */
+static int take_waits(struct file_context *context, struct waits_reading *reading)
+{
+    _cleanup_(text_deinit) struct text told = TEXT_INIT;
+    int r = context->target->core ? 1 : snapshot_say(context, "<pid>/locks", "", 0, &told);
+
+    if (r > 0)
+        return read_waits(context, reading);
+    if (r == 0)
+        r = told.size ? waits_parse(told.data, told.size, &reading->waits) : -EPROTO;
+    if (r == -EPROTO) {
+        text_puts(&context->why, "what reads this process said what makes no sense: read again");
+        r = -EIO;
+    }
+    return r;
+}
+
+/* Looks for who is at the other ends, in the reader's name. */
+static int find_ends(struct file_context *context, struct waits *waits)
+{
+    const struct examiner *examiner = context->process->examiner;
+    struct looker looker = {.access = context->access, .principals = *context->principals};
+    const struct waits_reader reader = {
+        .may_look = looker_may_look,
+        .arg = &looker,
+        .ask = examiner ? examiner->end : NULL,
+        .ask_arg = examiner ? examiner->arg : NULL,
+    };
+
+    return waits_between(waits, context->target->pid, &reader);
+}
+
+int locks_render(struct file_context *context, struct text *out)
+{
+    _cleanup_(waits_reading_deinit) struct waits_reading reading = {.target = context->target};
+
+    int r = take_waits(context, &reading);
+    if (r == 0 && !context->target->core) /* nobody waits for it any more */
+        r = find_ends(context, &reading.waits);
+    if (r == 0)
+        locks_add(&reading.waits, out);
     return r < 0 ? snapshot_error(context, r) : 0;
 }

@@ -33,7 +33,9 @@ static int read_own(struct file_context *context, struct held *out)
 
 #define ROWS_BACK 256u /* the newest, among which a stop is looked for */
 
-#define ROW_NS 20000000u /* how long after the beginning of a stop its row is waited for */
+/* How long after the beginning of a stop its row is waited for: the thread may lose its processor
+ * in between. */
+#define ROW_NS 200000000u
 
 struct stop_row {
     uint32_t number;

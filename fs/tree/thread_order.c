@@ -46,12 +46,14 @@ int thread_order_wait(struct file_context *context,
 {
     struct pollfd p = {.fd = context->interrupt ? context->interrupt->fd : -1, .events = POLLIN};
 
-    for (uint64_t end = monotonic_ns() + WAIT_NS; !enough(context, arg);) {
-        if (monotonic_ns() >= end)
+    for (uint64_t end = monotonic_ns() + WAIT_NS;;) {
+        bool late = monotonic_ns() >= end; /* then once more: there may have been no processor */
+        if (enough(context, arg))
+            return 1;
+        if (late)
             return 0;
         (void)poll(&p, 1, NAP_MS);
         if (interrupted(context->interrupt))
             return -EINTR;
     }
-    return 1;
 }

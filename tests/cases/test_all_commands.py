@@ -142,8 +142,9 @@ def held(probe, target):
 
 def test_ctl(probe, job, any_python):
     directory, targets = job
-    said = reply(directory / "ctl", "on 0-1 pause for 5m\n")
-    assert "Timeouts go on meanwhile" in said and re.search(r"ranks? 0.*:[^:]*Stopped: 1 thread\n", said)
+    said = eventually(lambda: re.search(r"ranks? 0.*:[^:]*Stopped: 1 thread\n", text := reply(
+        directory / "ctl", "on 0-1 pause for 5m\n")) and text, what="one that is held when it is told")
+    assert "Timeouts go on meanwhile" in said
     assert not any(str(target.pid) in said for target in targets), "equal answers are one"
     eventually(lambda: held(probe, targets[0]) and held(probe, targets[1]), what="two that are held")
     assert not held(probe, targets[2]) and not held(probe, targets[3])

@@ -285,7 +285,9 @@ def test_state_and_native_stack_are_of_one_moment(probe, python):
         pytest.skip("the names of static functions are not in this build")
     target = python.run("legal.py", 4)
     waiting = 0
-    for _ in range(100):
+
+    def look_again():
+        nonlocal waiting
         for thread in look(probe, target).threads.values():
             if thread.unreadable or not thread.native:
                 continue
@@ -297,7 +299,10 @@ def test_state_and_native_stack_are_of_one_moment(probe, python):
             if thread.state[0] == "gil-wait" or (thread.state[0] == "idle" and inside):
                 assert thread.state[0] == "gil-wait" and inside, [thread.state, *thread.lines]
                 waiting += 1
-    assert waiting > 20
+        return waiting > 20
+    for _ in range(100):
+        look_again()
+    eventually(look_again, what="threads that wait for the GIL")
 
 
 def test_version_that_is_not_supported(probe):

@@ -76,7 +76,7 @@ def test_stop(program):
     assert f":{LINE}" in program.held()
     assert program.commands.run(f"threads/{program.pid}/frames/0/eval", "x, y\n") == "(2, 4)\n"
     program.commands.run(f"threads/{program.pid}/ctl", "next\n")
-    assert f":{LINE + 1}" in program.state()
+    eventually(lambda: f":{LINE + 1}" in program.state(), what="the next line")  # which is waited for half a second
     program.go_on()
     assert program.target.readline() == "None"
 

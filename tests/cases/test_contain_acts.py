@@ -8,6 +8,8 @@ import pwd
 import re
 import shutil
 import signal
+import subprocess
+import tempfile
 import threading
 
 import pytest
@@ -194,9 +196,94 @@ def test_daemon_is_told_of_all(contained, debian, nobody):
             assert ends.process.wait(patience(30)) == -signal.SIGABRT
             left = contained.path / "exited" / str(ends.pid) / "crash" / "backtrace"
             eventually(left.exists, what="what is left")
-            assert "aborts.py:4" in left.read_text() or not left.read_text()  # it isn't waited for for ever
+            text = left.read_text()
+            assert "aborts.py:4" in text or not text  # it isn't waited for for ever
 
         assert not told(contained.pid, end)
+
+
+WAITS = """
+import fcntl, multiprocessing, os, select, sys, threading
+lock, ends, taken, shared = threading.Lock(), os.pipe(), os.pipe(), multiprocessing.get_context("fork").Lock()
+file = open(sys.argv[1], "w")
+def other():
+    kept = open(sys.argv[1], "w")
+    fcntl.flock(kept, fcntl.LOCK_EX)
+    with shared:
+        os.write(taken[1], b"x")
+        threading.Event().wait()
+def takes():
+    with lock:
+        pass
+def reads():
+    os.read(ends[0], 1)
+def polls():
+    poll = select.poll()
+    poll.register(ends[0], select.POLLIN)
+    poll.poll()
+def flocks():
+    fcntl.flock(file, fcntl.LOCK_EX)
+def shares():
+    with shared:
+        pass
+if not (pid := os.fork()):
+    other()
+os.read(taken[0], 1)
+print("ready\\n%d %d" % (pid, ends[1]), flush=True)
+with lock:
+    for run in takes, reads, polls, flocks, shares:
+        threading.Thread(target=run).start()
+    threading.Event().wait()
+"""
+
+
+def test_daemon_is_told_for_locks(contained, debian, nobody):
+    """Who waits for what, and who is at the other ends, is read with those processes' own rights: its own and that of
+    another user's. But for which descriptors there are, and which locks of files: that the kernel says."""
+    with tempfile.TemporaryDirectory() as shared:
+        os.chmod(shared, 0o777)
+        victim = debian.run_source(WAITS, shared + "/file", user=nobody)
+        other, fd = map(int, victim.readline().split())
+        end = os.open(f"/proc/{other}/fd/{fd}", os.O_WRONLY)
+        sleeps = subprocess.Popen(["sleep", "1000"], pass_fds=[end])
+        os.close(end)
+    directory, query = contained.path / str(victim.pid), contained.path / "all" / "query"
+    ends = f"process {other} (", f"process {sleeps.pid} (sleep 1000)"
+    wanted = {"takes": ["Lock lock", "held by thread"], "reads": ["reads a pipe", *ends],
+              "polls": ["polls a pipe", *ends], "flocks": [f"file lock {shared}/file", "held by " + ends[0]],
+              "shares": ["multiprocessing.Lock", "held by " + ends[0], ") (source.py:"]}
+
+    def is_told():
+        lines = (directory / "locks").read_text().splitlines()
+        return all(any(f" in {who} (" in line and all(word in line for word in words) for line in lines)
+                   for who, words in wanted.items())
+
+    def act():
+        eventually(is_told, what="all waits")
+        statement = "SELECT holder_pid, kind, taken_func FROM locks JOIN threads USING (tid)"
+        said = sql.reply(directory / "query", "-- format: csv\n" + statement).split()
+        assert {f"{other},pipe,", f"{sleeps.pid},pipe,", f"{other},multiprocessing.Lock,other"} <= {*said}, said
+        assert f",{other}," in (directory / "tables" / "locks.csv").read_text()
+        said = sql.reply(query, "-- format: csv\nSELECT pid, holder_pid FROM locks").split()
+        assert f"{victim.pid},{other}" in said
+
+    with sleeps:
+        try:
+            act()
+            of_descriptors = re.compile(r'readlinkat\(\d+, "\d+"|readlink\("/proc/\d+/fd/\d+"')
+            assert not [line for line in told(contained.pid, act) if not of_descriptors.match(line)]
+        finally:
+            sleeps.kill()
+
+
+def waits(*wait, thread=(1, 14, 0, 0, 0), holders=0, cycles=(0, 0), rest=()):
+    """One wait, as fs/remote/waits/waits_told.c has it: `x` for `Lock`."""
+    strings = b"\nLock\nheld by\nx\x1b[2J\xc2\x9b\n"
+    return b"%d %s" % (len(strings), strings) + b"".join(
+        b"%d " % number for number in (1, holders, *cycles, 0, 1, 0, 0, *wait, *rest, *thread))
+
+
+WAITS_FOR_X = 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 6, 0, 0, 14, -1, 0, 0, 0, 0, 0
 
 
 SOURCE = b"3 3 0 1 1 0\nf\n%s\n%s\n"
@@ -215,6 +302,19 @@ SOURCE = b"3 3 0 1 1 0\nf\n%s\n%s\n"
     ("source", reply(text=b"3 3 0 1 1 0\nf"), errno.EIO),
     ("source", reply(text=b"x"), errno.EIO),
     ("source", reply(), errno.EIO),
+    ("locks", reply(text=waits(*WAITS_FOR_X)), "thread 1 (x?[2J??) waits for Lock x?[2J??\n"),
+    ("locks", reply(text=waits(2, *WAITS_FOR_X[1:])), errno.EIO),  # a process
+    ("locks", reply(text=waits(*WAITS_FOR_X[:16], 1, 0, 0, 0)), errno.EIO),  # a holder that there isn't
+    ("locks", reply(text=waits(*WAITS_FOR_X[:3], 4242, *WAITS_FOR_X[4:])), errno.EIO),  # such a string
+    ("locks", reply(text=waits(*WAITS_FOR_X[:7], 0, *WAITS_FOR_X[8:])), errno.EIO),  # for nothing
+    ("locks", reply(text=waits(*WAITS_FOR_X, cycles=(1, 1), rest=(1, 0, 0, 0))), errno.EIO),  # nobody holds it
+    ("locks", reply(text=waits(*WAITS_FOR_X, 0)), errno.EIO),
+    ("locks", reply(text=waits(*WAITS_FOR_X[:-1], 1 << 64)), errno.EIO),
+    ("locks", reply(text=waits(*WAITS_FOR_X, thread=())), errno.EIO),
+    ("locks", reply(text=b"1 \n"), errno.EIO),
+    ("locks", reply(text=b"99999999 \n"), errno.EIO),
+    ("locks", reply(text=b"x"), errno.EIO),
+    ("locks", reply(), errno.EIO),
     ("growth", reply(text=b"1 0\n18446744073709551615 18446744073709551615 x\n"), errno.EIO),
     ("growth", reply(text=b"1 0\n1 1\n"), errno.EIO),
     ("growth", reply(), errno.EIO),
@@ -238,6 +338,8 @@ def test_lies_to_files(contained, debian, nobody, file, said, read):
                 elif file == "source":
                     with open(os.open("source", os.O_RDONLY, dir_fd=place)) as opened:
                         assert opened.read() == read
+                elif file == "locks":
+                    assert contained.read(theirs.pid, "locks") == read
                 elif file == "top":
                     assert read in (directory / "top").read_text()
                 else:
@@ -247,6 +349,27 @@ def test_lies_to_files(contained, debian, nobody, file, said, read):
         os.close(place)
         os.close(value)
         assert 0 not in owners(contained)
+
+
+@pytest.mark.parametrize("said, rows", [
+    (waits(*WAITS_FOR_X), "waiter,name\nx?[2J??,x?[2J??\n"),
+    (waits(2, *WAITS_FOR_X[1:]), None),
+    (b"x", None),
+    (b"", None),
+], ids=["controls", "a process", "garbage", "nothing"])
+def test_lies_about_locks(contained, debian, nobody, said, rows):
+    """Waits stand behind the rows of a statement, of which there are none."""
+    statement, said = "-- format: csv\nSELECT waiter, name FROM locks", reply(text=bytes(16) + said)
+    with Sleeper(debian, nobody) as theirs:
+        path = contained.path / str(theirs.pid) / "query"
+        assert sql.reply(path, statement)
+        with Puppet(owners(contained)[pwd.getpwnam(nobody).pw_uid]) as puppet:
+            for fd in connections(puppet.pid):
+                assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+        if rows:
+            assert sql.reply(path, statement) == rows
+        else:
+            assert "has crashed" in sql.refused(path, statement)[1]
 
 
 @pytest.mark.parametrize("said, shown", [
@@ -345,7 +468,7 @@ def test_killed(contained, debian, nobody, how):
         with Again(contained, theirs.pid) as again:
             eventually(is_hit, 60, "some that are hit")
         assert set(again.said) <= COSTS, again.said
-        assert status(theirs.pid)["State"][0] == "S"
+        eventually(lambda: status(theirs.pid)["State"][0] == "S", what="that it sleeps on")
         eventually(lambda: outcome(lambda: run(contained, theirs.pid)) is None, 60, "an agent after all")
         assert run(contained, theirs.pid) == "42\n"
         eventually(lambda: set(contained.owners()) <= known, what="the end of all that were hit")

@@ -76,7 +76,7 @@ def test_storm(contained, debian, nobody):
             nonlocal slowest
             begun = time.monotonic()
             assert error_of(contained, mine.pid) is None
-            slowest = max(slowest, time.monotonic() - begun)
+            slowest = max(slowest, (time.monotonic() - begun) / patience(1))
 
         def ask():
             number = outcome(lambda: said.__setitem__("n", value(query, "SELECT count(*) FROM threads")))
@@ -95,12 +95,15 @@ def test_storm(contained, debian, nobody):
         for act in hit, read_mine, read_theirs, act_on_theirs, ask, ask:
             storm.start(act)
         time.sleep(SECONDS)
+        eventually(lambda: storm.failed or (hits and None in said["acted"] and None in said["asked"]),
+                   what="some that get through")
         storm.end()
         assert hits and {*said["theirs"]} <= COSTS and {*said["asked"]} <= COSTS, said
         assert {*said["acted"]} <= COSTS and None in said["acted"], said
         assert None in said["asked"]
-        assert slowest < patience(10)
+        assert slowest < 10
         # after so many crashes it is started again only now and then
         eventually(lambda: error_of(contained, theirs.pid) is None, 120, "another one that reads")
         eventually(lambda: outcome(lambda: value(query, "SELECT 1")) is None, what="a statement")
-        assert not [pid for pid, name in contained.children().items() if name not in ("probefs-owner", "probefs-sql")]
+        eventually(lambda: set(contained.children().values()) <= {"probefs-owner", "probefs-sql"},
+                   what="no other child")  # one that has only begun hasn't its name yet

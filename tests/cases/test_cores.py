@@ -180,12 +180,12 @@ def test_from_a_container(probe, any_python):
     pid = target.pid
     for _ in range(2):
         (pid,) = map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    eventually(lambda: "(MainThread) [idle, read" in probe.read(pid, "backtrace"), what="all of it to wait")
 
     def threads(text):
         return {who.partition(" ")[2]: lines for who, lines in threads_of(text).items()}
 
-    before = probe.read(pid, "backtrace")
+    before = eventually(lambda: text if (text := probe.read(pid, "backtrace")).count(") [idle, ") == 4 else None,
+                        what="all of it to wait")
     inner = pathlib.Path(f"/proc/{pid}/status").read_text().partition("\nNSpid:\t")[2].split()[1]
     resource.prlimit(pid, resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     os.kill(pid, signal.SIGXCPU)

@@ -11,6 +11,7 @@ import pytest
 import builds
 from commands import Commands
 from interpreters import Interpreter, eventually, interpreters, patience
+from sql import settle
 from stacks import parse_backtrace
 from storming import Mounted, storm
 
@@ -110,6 +111,7 @@ def test_gil_kept_asleep(probe, built):
 def refused(probe, target):
     """What is said to one who wants an agent, and that nothing was touched."""
     commands = Commands(probe, target.pid)
+    settle(target)  # which reads its input for the first time
     before = pathlib.Path(f"/proc/{target.pid}/maps").read_text()
     number, words = commands.refused("ctl", "attach\n")
     assert number == errno.EOPNOTSUPP and "--export-dynamic" in words, words

@@ -18,6 +18,7 @@ import sql
 from agents import QUIET, clients, connect, ended, library, start  # noqa: F401, a fixture
 from commands import Commands
 from interpreters import TARGETS, eventually, patience
+from recording import switched
 
 sys.path.append(str(TARGETS))
 import raiser  # noqa: E402
@@ -184,7 +185,7 @@ work.stop, work.count = False, 0
     assert record(client).error == 0
     ask(target, "threading.Thread(target=work).start()")
     for size in (64 << 10, 1 << 20, 256 << 10, 2 << 20):
-        answer = record(client, size=size)
+        answer = switched(client, "exceptions", size=size)
         assert answer.error == 0, answer.words
         time.sleep(0.02)
         for row in ring_file.rows(target.pid, "exceptions"):

@@ -12,7 +12,7 @@ from crashing import ORDER, STOP
 from debugged import Events
 from interpreters import eventually, patience
 from sql import ask
-from stopping import done, wait_stopped
+from stopping import done, reads_input, wait_stopped
 from test_jobs import job_of
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -97,7 +97,9 @@ class Program:
         return [line.partition("  #")[0] for line in (self.directory / "breakpoints").read_text().splitlines()]
 
     def state(self, tid=None):
-        return (self.directory / "threads" / str(tid or self.worker) / "ctl").read_text()
+        """Without the last reply, which stays where a pause came later than its command waits."""
+        said = (self.directory / "threads" / str(tid or self.worker) / "ctl").read_text()
+        return said.partition("\nLastReply: ")[0]
 
     def held(self, tid=None):
         return eventually(lambda: self.state(tid).startswith("stopped by"), what="a stop")
@@ -197,8 +199,8 @@ def test_written_back(program):
     one = program.shell()
     one.run("exec 3>>$p/breakpoints; echo 'here log step() if 0' >&3; echo 'log work() if 0' >&3")
     before = program.set()
-    assert shell(f"cat {program.directory}/breakpoints > /tmp/set.$$ && cat /tmp/set.$$ > "
-                 f"{program.directory}/breakpoints; rm /tmp/set.$$").returncode == 0
+    assert shell(f"set=$(mktemp) && cat {program.directory}/breakpoints > $set && cat $set > "
+                 f"{program.directory}/breakpoints; rm $set").returncode == 0
     assert program.set() == before == ["1: here log step() if 0", "2: log work() if 0"]
     # one stays from now on, the other doesn't
     one.run("echo '1: log step() if 0' >&3; echo '2: here log work() if 0' >&3")
@@ -228,7 +230,7 @@ def test_steps_and_pauses(program):
     two.run("exec 3>>$p/breakpoints; echo 'here stop step()' >&3")
     program.held()
     program.commands.run(f"threads/{program.worker}/ctl", "next\n")  # by a file that is closed at once
-    assert "by a step" in program.state()
+    eventually(lambda: "by a step" in program.state(), what="the step's end")  # which the command waits for a moment
     two.run("exec 3>&-")
     program.is_as_before()
 
@@ -243,6 +245,7 @@ def test_pause_of_all(program):
     one.kill()
     int(program.target.readline())
     program.is_as_before()
+    eventually(lambda: reads_input(program.pid), what="that the main thread waits again")
     one = program.shell()
     one.run("exec 3<>$p/ctl; echo 'here pause' >&3")
     program.held()

@@ -14,7 +14,7 @@ import mount as daemon
 import readers
 from commands import Commands
 from interpreters import eventually, patience
-from sql import ask, columns, refused
+from sql import ask, columns, refused, settle
 from test_mount import probefs
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -68,6 +68,7 @@ def test_samples_and_events(probe, any_python, directory):
         sys.stdin.read()
         sys.exit(7)
         """), env={"RANK": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"})
+    settle(target)
     began = time.time()
     sample = one_row(file, "SELECT * FROM samples WHERE pid = ? AND ts > ?", target.pid, began)
     fields = pathlib.Path(f"/proc/{target.pid}/stat").read_text().rpartition(")")[2].split()
@@ -234,7 +235,7 @@ def test_full_disk(probe, any_python, directory):
         one_row(file, "SELECT 1 FROM exceptions WHERE pid = ? AND message = '49'", target.pid)
         found = rows(file, "SELECT message FROM exceptions WHERE type = 'LookupError' ORDER BY ts")
         assert [row["message"] for row in found] == [str(i) for i in range(50)]
-        assert "Error:" not in shown.read("history")
+        eventually(lambda: "Error:" not in shown.read("history"), what="what it says once that is appended")
         assert shown.log().count("no space left") == 1 and shown.log().count("goes on") == 1
         sound(file)
         shown.close()

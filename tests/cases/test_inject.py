@@ -61,7 +61,7 @@ def refused(pid, milliseconds):
     def judged():
         (what, result, words), = Cycles(pid, 1, "--deadline", str(milliseconds)).lines
         assert (what, result) == ("cycle", "ETIMEDOUT"), words
-        return None if "could not be stopped in time" in words else words
+        return None if "be stopped in time" in words else words
     return eventually(judged, what="that a thread is stopped in time")
 
 

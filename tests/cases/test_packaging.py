@@ -133,7 +133,7 @@ def test_capabilities_of_the_unit(any_python):
     try:
         with any_python.run("spinner.py", user="nobody", within=filtered) as target:
             directory = probe.path / str(target.pid)
-            assert "inner (" in (directory / "backtrace").read_text()
+            eventually(lambda: "inner (" in (directory / "backtrace").read_text(), what="what it computes in")
             assert Commands(probe, target.pid).value("6 * 7") == "42"
             (directory / "ctl").write_text("profile cpu 97hz\n")
             eventually(lambda: "inner" in (directory / "profile" / "folded").read_text(), what="samples")

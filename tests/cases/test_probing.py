@@ -6,7 +6,7 @@ import pytest
 
 import ring_file
 from agents import clients, connect, ended, library, start  # noqa: F401, a fixture
-from commands import Commands
+from commands import Commands, Refused
 from interpreters import eventually, patience
 from mount import REPOSITORY
 from sql import ask
@@ -367,6 +367,16 @@ def further(target, turns):
     return int(now) if int(now) > turns else None
 
 
+def resized(commands, size):
+    """Whether its ring has that size now: it hasn't where a thread that just wrote there had no processor to end it."""
+    try:
+        commands.run("ctl", f"record spans on {size}\n")
+    except Refused as error:
+        assert "didn't get on" in error.words, error
+        return False
+    return True
+
+
 @pytest.mark.long
 @pytest.mark.python(minimum=(3, 10))
 def test_agents_come_and_go(probe, python):
@@ -383,7 +393,7 @@ def test_agents_come_and_go(probe, python):
         commands.attach()
         if number % 3 == 0:
             commands.run("ctl", "record spans off\n")
-            commands.run("ctl", "record spans on 1M\n")
+            eventually(lambda: resized(commands, "1M"), what="that nobody is in the midst of a row")
         elif number % 3 == 1:
             commands.eval("1")
     assert tell(target, "end").startswith("[] ")

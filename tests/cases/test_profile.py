@@ -318,7 +318,7 @@ def test_grammar(probe, any_python):
 
 def test_ends_by_itself(probe, any_python):
     target = any_python.run("shares.py", "python")
-    Commands(probe, target.pid).run("ctl", "profile cpu for 500ms\n")
+    Commands(probe, target.pid).run("ctl", "profile cpu 997hz for 500ms\n")  # it may get little of a processor
     eventually(lambda: status(probe, target.pid)["State"] == "off", patience(30), "its end")
     assert 0.4 < float(status(probe, target.pid)["Lasted"])
     before = probe.read(target.pid, "profile", "folded")
@@ -477,9 +477,8 @@ def test_of_a_job(probe, any_python):
         assert not (profile / nothing).exists(), nothing
     assert "rank 1" in words_of(profile / "marks" / "of0" / "top")
     for top_file in directory / "top", probe.path / "all" / "top":
-        found = eventually(lambda: (words := words_of(top_file)) and roots <= set(words) and words, patience(30),
-                           "the last second")
-        assert any(words.startswith("burn40 ") for words in found), found
+        eventually(lambda: roots <= set(words := words_of(top_file)) and
+                   any(word.startswith("burn40 ") for word in words), patience(30), "the last second")
 
 
 def words_of(path):
@@ -513,11 +512,11 @@ def test_live(probe, any_python):
         assert waits.poll(patience(60) * 1000)
         os.close(fd)
         said = ""
-        while len(blocks(said)) < 3:
+        # the first second may have one sample, as any in which it got little of a processor
+        while len(blocks(said)) < 3 or not any("burn40" in functions for _, functions in blocks(said)):
             said += own.stdout.readline()
         for head, functions in blocks(said):
-            assert re.fullmatch(rf"# \S+ pid {target.pid} cpu", head)
-            assert "burn40" in functions
+            assert re.fullmatch(rf"# \S+ pid {target.pid} cpu", head) and functions
         assert everybody.stdout.readline().startswith("# ")
         target.process.kill()
         assert own.wait(patience(60)) == 0

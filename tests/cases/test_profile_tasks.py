@@ -66,6 +66,8 @@ def mode(probe, target, name):
 def measured(probe, target):
     """What the tasks have spent, while a profile was taken, in all modes."""
     commands = started(probe, target, "profile cpu wall 997hz", 20)
+    if target.interpreter.version >= (3, 12):
+        eventually(lambda: "[task gatherer];" in mode(probe, target, "cpu"), what="who awaits whom")
     commands.run("ctl", "profile clear\n")
     shares.begin(target)
     eventually(lambda: samples(probe, target.pid) > 3000, patience(60), "samples")

@@ -16,6 +16,7 @@ import pytest
 import builds
 from commands import Commands, Refused
 from interpreters import Interpreter, eventually, interpreters, patience
+from stopping import reads_input
 from victims import Victim
 
 SECCOMP_EXEC = str(pathlib.Path(__file__).resolve().parent.parent / "seccomp-exec")
@@ -264,6 +265,7 @@ def test_another_c_library(probe):
             assert process.stdout.readline() == "ready\n"
             assert "libc.musl" in pathlib.Path(f"/proc/{process.pid}/maps").read_text()
             assert "\nSupported: yes\n" in probe.read(process.pid, "status")
+            eventually(lambda: reads_input(process.pid), what="that it reads")  # and maps nothing more
             before = pathlib.Path(f"/proc/{process.pid}/maps").read_text()
             for name, text in [("ctl", "attach\n"), ("eval", "6 * 7\n"), ("breakpoints", "log a.py:1\n")]:
                 number, words = Commands(probe, process.pid).refused(name, text)

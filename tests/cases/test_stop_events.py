@@ -1,12 +1,13 @@
 """Why a thread is held, as events, hits and threads/<tid>/ctl say it."""
 import errno
 import pathlib
+import re
 
 import pytest
 
 from commands import Commands
 from debugged import Events, set_breakpoints
-from interpreters import eventually
+from interpreters import eventually, patience
 from sql import ask
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -52,7 +53,18 @@ class Program:
         set_breakpoints(self.probe, self.pid, lines)
 
     def ctl(self, verb):
-        return self.commands.run(f"threads/{self.pid}/ctl", verb + "\n")
+        """Where it is held next: what the command says, which waits half a second for that, or what the file does."""
+        before = self.number(self.state())
+        said = self.commands.run(f"threads/{self.pid}/ctl", verb + "\n")
+        if verb == "continue" or said != "running\n":
+            return said
+        return eventually(lambda: state if self.number(state := self.state()) not in (None, before) else None,
+                          what=f"a stop after {verb}")
+
+    def number(self, state):
+        """Of a stop; None: there is none."""
+        found = re.search(r", stop (\d+), goes on in ", state)
+        return found and found[1]
 
     def state(self):
         return (self.directory / "threads" / str(self.pid) / "ctl").read_text()
@@ -249,7 +261,7 @@ def loops(probe, python):
     yield program
     program.commands.run("ctl", "continue\n")
     program.target.stdin.close()
-    assert program.target.process.wait(60) == 0 and program.target.stderr() == ""
+    assert program.target.process.wait(patience(60)) == 0 and program.target.stderr() == ""
 
 
 def in_loops(text):
@@ -288,7 +300,7 @@ def test_step_own(loops):
 def test_pause_one(loops):
     """The other one runs on."""
     one, other = [tid for tid in loops.target.tids() if tid != loops.pid][:2]
-    said = loops.commands.run(f"threads/{one}/ctl", "pause for 60s\n")
+    said = loops.commands.run(f"threads/{one}/ctl", "pause for 1h\n")
     if "It stops at the next line" in said:
         eventually(lambda: "stopped by pause" in (loops.directory / f"threads/{one}/ctl").read_text())
     held = ask(loops.directory / "query", "SELECT tid FROM threads WHERE state = 'held'")

@@ -50,8 +50,8 @@ def test_watch(probe, pythons):  # noqa: F811
 
 def watch(program, line):
     program.commands.run("breakpoints", line + "\n")
-    return eventually(lambda: re.search(r"hw; by (perf|ptrace).*", (program.directory / "breakpoints").read_text()) or
-                      re.search(r"# hw.*", (program.directory / "breakpoints").read_text()), what="a debug register")
+    armed = re.compile(rf"^\d+: {re.escape(line)}  # hw, .*\bby (perf|ptrace)", re.M)
+    eventually(lambda: armed.search((program.directory / "breakpoints").read_text()), what="a debug register")
 
 
 def hits(program, n):
@@ -110,10 +110,13 @@ def training(program):
     """Whoever trains: the optimizer changes a parameter, autograd its gradient."""
     watch(program, "log watch model.weight")
     program.ask("train()")
-    rows = hits(program, 1)
+
+    def changed():
+        found = seen_by_now(program)
+        return found if any("addcdiv_" in (operator(row) or "") for row in found) else None
+    rows = eventually(changed, what="the optimizer's change")
     assert all("step" in row["stack"] and operator(row) for row in rows)
-    assert any("addcdiv_" in operator(row) for row in rows)
-    program.commands.run("breakpoints", "log watch model.weight.grad\n")
+    watch(program, "log watch model.weight.grad")
     known = len(seen_by_now(program))
     program.ask("model(torch.randn(2, 4)).sum().backward()")
     row = hits(program, known + 1)[-1]

@@ -218,6 +218,7 @@ def test_stop(program):
     eventually(lambda: ctl.read_text().startswith("stopped by watchpoint 1 at "), what="the stop")
     assert "total = 6" in (program.directory / f"threads/{a}/frames/0/locals").read_text()
     value, item = program.set(f"watch box.value in {a}"), program.set(f"watch item in {a}/0")  # where it is held
+    program.armed(value)
     program.commands.run(f"threads/{a}/ctl", "continue\n")
     program.target.expect("6")
     program.send(0, -3, 3)

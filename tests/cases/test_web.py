@@ -111,7 +111,8 @@ def test_visit(probe, web, target):
     assert web.ask(f"{pid}/breakpoints?visit=other", "here log nowhere.py:1\n")[0] == 200
     ctl = directory / "threads" / str(pid) / "ctl"
     eventually(lambda: ctl.read_text().startswith("stopped by breakpoint"), what="the stop")
-    assert web.ask(f"{pid}/threads/{pid}/ctl?visit=page", "here next\n")[2].startswith("stopped by a step")
+    assert web.ask(f"{pid}/threads/{pid}/ctl?visit=page", "here next\n")[0] == 200
+    eventually(lambda: ctl.read_text().startswith("stopped by a step"), what="the next line")  # half a second is waited
     status, headers, text = web.ask(f"{pid}/breakpoints?visit=page", "here stop nonsense\n")
     assert status == 422 and headers["X-Probe-Errno"] == "EINVAL" and "^" in text
     assert web.ask(f"{pid}/breakpoints?visit=page", "here log nowhere.py:2\n")[0] == 200  # it goes on

@@ -5,7 +5,9 @@
 #include "fs/owner/rings.h"
 #include "fs/owner/rows.h"
 #include "fs/owner/sql_message.h"
+#include "fs/format/locks.h"
 #include "fs/process/collectives.h"
+#include "fs/remote/waits/asked.h"
 #include "fs/sql/heap.h"
 #include "fs/tree/heap.h"
 #include "fs/tree/source.h"
@@ -167,13 +169,14 @@ static void check_rows(const char *message, size_t size)
     struct wanted asked = {.table = table, .use.columns = (1ull << table->ncolumns) - 1};
     struct wanted *wanted = &asked;
     const struct owner_answer answer = {.text = {.data = (char *)message, .size = size}};
+    _cleanup_(waits_deinit) struct waits waits = {0};
     struct heap *heap;
 
     if (heap_new(16l << 20, 0, &heap) < 0) /* it may say any number of rows */
         abort();
     struct heap *before = heap_enter(heap);
     rows_init(&asked.rows, table, asked.use.columns, NULL);
-    int r = rows_answer_read(&answer, &wanted, 1);
+    int r = rows_answer_read(&answer, &wanted, 1, &waits);
     for (size_t row = 0; r == 0 && row < asked.rows.n; row++)
         for (unsigned slot = 0; slot < asked.rows.width; slot++)
             if (asked.rows.types[slot] == COLUMN_TEXT &&
@@ -182,6 +185,35 @@ static void check_rows(const char *message, size_t size)
     rows_deinit(&asked.rows);
     heap_enter(before);
     heap_unref(heap);
+}
+
+/* Waits, which stand behind rows, and what is told of processes at their other ends. */
+static void check_waits(const char *message, size_t size)
+{
+    _cleanup_(text_deinit) struct text told = TEXT_INIT, shown = TEXT_INIT;
+    _cleanup_(semaphores_deinit) struct semaphores semaphores = {0};
+    _cleanup_(waits_deinit) struct waits waits = {0};
+    _cleanup_(peer_deinit) struct peer peer = {.pid = 1};
+
+    if (!size)
+        return;
+    text_add(&told, message, size);
+    owner_drop_controls(&told, -1);
+    if (waits_parse(told.data, told.size, &waits) == 0) {
+        locks_add(&waits, &shown);
+        locks_add_stuck(&waits, &shown);
+        check_text(&shown, false);
+        if (shown.size > (1u << 20) + size * 4096)
+            abort();
+    }
+    if (asked_peer_read(&told, &peer) == 0 &&
+        (peer.nthreads > PEER_THREADS_MAX || peer.pid != 1 ||
+         strnlen(peer.command, sizeof peer.command) == sizeof peer.command))
+        abort();
+    if (asked_holds_read(&told, 1, &semaphores) == 0)
+        for (size_t i = 0; i < semaphores.n; i++)
+            if (semaphores.items[i].pid != 1 || !semaphores.items[i].kind)
+                abort();
 }
 
 static int check_row(void *arg, const struct ring_row *row)
@@ -249,6 +281,7 @@ static void check_statement(const uint8_t *data, size_t size)
     check_wanted(message, size);
     check_values(message, size);
     check_rows(message, size);
+    check_waits(message, size);
     check_rings(message, size);
     check_done(message, size);
     check_collectives(message, size);

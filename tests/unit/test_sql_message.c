@@ -147,7 +147,7 @@ static int read_answer(const struct owner_answer *answer, struct wanted *wanted)
     static const struct rows_front front = {.host = "host", .pid = 7, .rank = 3};
 
     rows_init(&wanted->rows, wanted->table, wanted->use.columns, &front);
-    return rows_answer_read(answer, &wanted, 1);
+    return rows_answer_read(answer, &wanted, 1, NULL);
 }
 
 /* They get what stands in front of rows here; what was told is told apart from what can't be. */

@@ -1,12 +1,14 @@
 #include "fs/remote/waits/peers.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/worker.h"
 #include "fs/proc/descriptors.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
 #include "fs/proc/runs.h"
 #include "fs/remote/memory/memory.h"
+#include "fs/remote/waits/asked.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -210,7 +212,7 @@ static void take(struct may_hang *work, struct peer *peer)
     reading->peer = (struct peer){0};
 }
 
-void peers_read(struct peer *const *peers, size_t n, bool with_threads)
+static void read_here(struct peer *const *peers, size_t n, bool with_threads)
 {
     _cleanup_free_ struct may_hang **works = calloc(n + 1, sizeof *works);
 
@@ -225,6 +227,51 @@ void peers_read(struct peer *const *peers, size_t n, bool with_threads)
         if (peers[i]->hangs)
             read_name(peers[i]);
     }
+}
+
+/* One that is asked for. */
+struct asking {
+    const struct waits_reader *reader;
+    struct peer *peer;
+    bool with_threads;
+    pthread_t thread;
+};
+
+static void *ask_main(void *arg)
+{
+    struct asking *asking = arg;
+
+    int r = asked_peer(asking->reader, asking->peer, asking->with_threads);
+    asking->peer->hangs = r == -ETIMEDOUT;
+    if (r < 0)
+        read_name(asking->peer);
+    return NULL;
+}
+
+static void ask_for(const struct waits_reader *reader, struct peer *const *peers, size_t n,
+                    bool with_threads)
+{
+    _cleanup_free_ struct asking *askings = calloc(n + 1, sizeof *askings);
+    size_t started = 0;
+
+    for (; askings && started < n; started++) {
+        askings[started] = (struct asking){reader, peers[started], with_threads, 0};
+        if (worker_start(ask_main, &askings[started], "probefs-peer", &askings[started].thread) < 0)
+            break; /* of the others nothing is known */
+    }
+    for (size_t i = 0; i < started; i++)
+        pthread_join(askings[i].thread, NULL);
+}
+
+void peers_read(const struct waits_reader *reader, struct peer *const *peers, size_t n,
+                bool with_threads)
+{
+    if (!reader->ask)
+        read_here(peers, n, with_threads);
+    else if (n == 1)
+        ask_main(&(struct asking){reader, peers[0], with_threads, 0});
+    else
+        ask_for(reader, peers, n, with_threads);
 }
 
 void peer_deinit(struct peer *peer)

@@ -4,6 +4,7 @@
 
 #include "fs/proc/blocking.h"
 #include "fs/remote/waits/semaphores.h"
+#include "fs/remote/waits/waits.h"
 
 #include <stddef.h>
 
@@ -40,9 +41,11 @@ struct peer {
     bool all; /* these are all threads that it has */
 };
 
-/* Reads n processes side by side, of which pid is set; their threads where with_threads is set.
- * What is known of one that can't be read stays as it was, but for `hangs`. */
-void peers_read(struct peer *const *peers, size_t n, bool with_threads);
+/* Reads n processes side by side, of which pid is set, or has the reader ask for them; their
+ * threads where with_threads is set. What is known of one that can't be read stays as it was, but
+ * for `hangs`, and its name. */
+void peers_read(const struct waits_reader *reader, struct peer *const *peers, size_t n,
+                bool with_threads);
 void peer_deinit(struct peer *peer);
 /* What a thread of pid waits for, from its system call: sets all behind `switches`. maps: of the
  * process, empty before the first of its threads; the caller's to deinit. The process must not

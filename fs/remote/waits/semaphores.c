@@ -8,6 +8,7 @@
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/remote/moment/snapshot.h"
+#include "fs/remote/waits/asked.h"
 #include "fs/remote/waits/lock.h"
 
 #include <errno.h>
@@ -141,7 +142,7 @@ static void free_reading(struct may_hang *work)
     free(reading);
 }
 
-static int read_process(pid_t pid, struct semaphores *out)
+int semaphores_read_one(pid_t pid, struct semaphores *out)
 {
     struct reading *reading = calloc(1, sizeof *reading);
     if (!reading)
@@ -161,6 +162,13 @@ static int read_process(pid_t pid, struct semaphores *out)
 
 /* ---- all of a session ---- */
 
+static int read_process(const struct waits_reader *reader, pid_t pid, struct semaphores *out)
+{
+    if (!reader->ask)
+        return semaphores_read_one(pid, out);
+    return asked_holds(reader, pid, out) == -ENOMEM ? -ENOMEM : 0;
+}
+
 int semaphores_read(pid_t pid, const struct waits_reader *reader, uint64_t until_ns,
                     struct semaphores *out)
 {
@@ -178,7 +186,7 @@ int semaphores_read(pid_t pid, const struct waits_reader *reader, uint64_t until
             stat.session != own.session || !reader->may_look(reader->arg, (pid_t)other))
             continue;
         out->cut = looked_at++ == SEMAPHORE_PROCESSES_MAX || monotonic_ns() > until_ns;
-        r = out->cut ? 0 : read_process((pid_t)other, out);
+        r = out->cut ? 0 : read_process(reader, (pid_t)other, out);
     }
     return r;
 }

@@ -35,6 +35,8 @@ struct semaphores {
  * read is left out; after until_ns (CLOCK_MONOTONIC) no further process is looked at. -ENOMEM. */
 int semaphores_read(pid_t pid, const struct waits_reader *reader, uint64_t until_ns,
                     struct semaphores *out);
+/* Adds those of one process, which is read here. -ENOMEM. */
+int semaphores_read_one(pid_t pid, struct semaphores *out);
 void semaphores_deinit(struct semaphores *semaphores);
 
 /* What a process with these mappings has at an address. False: nothing that it shares. */

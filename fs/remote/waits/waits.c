@@ -19,6 +19,8 @@ void waits_deinit(struct waits *waits)
     free(waits->cycles);
     free(waits->links);
     free(waits->asleep);
+    free(waits->threads);
+    free(waits->words);
     text_deinit(&waits->strings);
     addresses_deinit(&waits->names);
     *waits = (struct waits){0};
@@ -302,6 +304,43 @@ int waits_finish(struct waits *waits)
 }
 
 /* ---- along with a snapshot ---- */
+
+static int by_tid(const void *a, const void *b)
+{
+    const struct wait_thread *x = a, *y = b;
+
+    return x->tid < y->tid ? -1 : x->tid > y->tid;
+}
+
+int waits_note_threads(struct waits *waits, const struct snapshot *snapshot)
+{
+    free(waits->threads);
+    waits->nthreads = 0;
+    waits->threads = calloc(snapshot->nthreads + 1, sizeof *waits->threads);
+    if (!waits->threads)
+        return -ENOMEM;
+    if (!waits->strings.size)
+        text_putc(&waits->strings, '\0'); /* the string 0: nothing was read */
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *thread = &snapshot->threads[i];
+        waits->threads[waits->nthreads++] = (struct wait_thread){
+            .tid = thread->tid,
+            .name = add_string(waits, thread->name ? thread->name : ""),
+            .standing = thread->standing,
+        };
+    }
+    qsort(waits->threads, waits->nthreads, sizeof *waits->threads, by_tid);
+    return waits->strings.error;
+}
+
+const struct wait_thread *waits_thread(const struct waits *waits, pid_t tid)
+{
+    const struct wait_thread wanted = {.tid = tid};
+
+    return waits->nthreads
+               ? bsearch(&wanted, waits->threads, waits->nthreads, sizeof wanted, by_tid)
+               : NULL;
+}
 
 int waits_read_tasks(struct waits_reading *reading)
 {

@@ -11,6 +11,7 @@
 #include "fs/base/text.h"
 #include "fs/proc/blocking.h"
 #include "fs/remote/frames/code.h"
+#include "fs/remote/moment/standing.h"
 #include "fs/remote/moment/target.h"
 #include "fs/remote/tasks/tasks.h"
 
@@ -20,6 +21,7 @@
 #define WAITS_UNKNOWN_NS (-1ll) /* for how long isn't known */
 
 struct lwp_list;
+struct snapshot;
 struct snapshot_options;
 
 enum actor_kind {
@@ -36,7 +38,7 @@ struct actor {
     pid_t id;      /* of a thread: its tid; of a process: its pid; of a task: the tid of the thread
                       that runs its loop. 0: not known */
     uint64_t task; /* of a task: its address; else 0 */
-    uint32_t name; /* waits_string(): of a task or process. 0: none; threads' are in snapshots */
+    uint32_t name; /* waits_string(): of a task or process. 0: none; of threads: wait_thread */
 };
 
 /* A line of the program. Finders set code and lasti, or code to NULL; waits_finish() the others. */
@@ -91,6 +93,13 @@ struct wait_asleep {
     uint64_t ran; /* as in struct lwp */
 };
 
+/* A thread of the snapshot. */
+struct wait_thread {
+    pid_t tid;
+    uint32_t name; /* waits_string() */
+    struct standing standing;
+};
+
 struct waits {
     struct wait *items;
     size_t n, alloc;
@@ -102,7 +111,10 @@ struct waits {
     size_t nlinks, links_alloc;
     struct wait_asleep *asleep; /* of threads that wait in system calls, for waits_between() */
     size_t nasleep, asleep_alloc;
+    struct wait_thread *threads; /* ascending by tid: waits_note_threads() */
+    size_t nthreads;
     struct text strings;
+    char *words; /* where those strings are that are static elsewhere: of waits that were told */
     struct addresses names;      /* waits_string(), 0: none was found; by what is waited for */
     const struct lwp_list *lwps; /* of waits_read(); void after waits_finish() */
     bool cut;                    /* a limit was reached: waits or holders are missing */
@@ -128,7 +140,19 @@ int waits_finish(struct waits *waits);
 /* Brings the waits of tasks into the order of tasks_finish(), and takes for how long they have
  * lasted from what remote/since/since.h has said of the tasks. Before waits_finish(). -ENOMEM. */
 int waits_note_tasks(struct waits *waits, const struct tasks *tasks);
+/* Takes the names of threads from the snapshot of the same moment, and for how long they stand:
+ * those that it lacks aren't shown. After waits_finish(). -ENOMEM. */
+int waits_note_threads(struct waits *waits, const struct snapshot *snapshot);
+/* NULL: it isn't shown. */
+const struct wait_thread *waits_thread(const struct waits *waits, pid_t tid);
 void waits_deinit(struct waits *waits);
+
+/* Adds them as numbers, and strings without control characters, for who tells them: after
+ * waits_note_threads(), before waits_between(). -ENOMEM, -EFBIG. */
+int waits_write(struct waits *waits, struct text *out);
+/* Reads them, of whoever said so: all numbers are in range. out: zero at first; to be deinited in
+ * any case. -EPROTO: it is none of this. -ENOMEM. */
+int waits_parse(const char *text, size_t size, struct waits *out);
 
 /* What snapshot_take() reads waits with. */
 struct waits_reading {
@@ -151,6 +175,10 @@ void waits_reading_deinit(struct waits_reading *reading);
 struct waits_reader {
     bool (*may_look)(void *arg, pid_t pid); /* whether a process may be told of */
     void *arg;
+    /* Asks somebody else what has to be read of a process, its memory and its arguments
+     * (asked.h): adds the answer. NULL: that is read here. */
+    int (*ask)(void *arg, pid_t pid, const char *question, struct text *answer);
+    void *ask_arg;
 };
 /* Looks on this host for who is at the other end of what threads of process pid wait for in system
  * calls (pipes, sockets, locks of files, children), and finds deadlocks of several processes. After

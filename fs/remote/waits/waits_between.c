@@ -10,6 +10,7 @@
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/runs.h"
+#include "fs/remote/waits/asked.h"
 #include "fs/remote/waits/ends.h"
 
 #include <errno.h>
@@ -123,7 +124,8 @@ static void read_nodes(struct graph *graph, bool threads)
             unknown[n++] = &node->peer;
     }
     for (size_t i = 0; i < n && !is_late(graph); i += PEERS_AT_ONCE)
-        peers_read(unknown + i, n - i < PEERS_AT_ONCE ? n - i : PEERS_AT_ONCE, threads);
+        peers_read(graph->reader, unknown + i, n - i < PEERS_AT_ONCE ? n - i : PEERS_AT_ONCE,
+                   threads);
 }
 
 /* ---- telling of waits ---- */
@@ -313,7 +315,10 @@ static int tell_asleep(struct graph *graph, const struct ends *ends, uint32_t w,
     struct end end;
     int r = 0;
 
-    peer_thread_read(ends->pid, &maps, &thread);
+    if (!ends->reader->ask)
+        peer_thread_read(ends->pid, &maps, &thread);
+    else if (asked_thread(ends->reader, ends->pid, &thread) < 0)
+        thread.file = -1;
     switch (thread.blocking.kind) {
     case BLOCKING_FLOCK:
     case BLOCKING_FCNTL:
