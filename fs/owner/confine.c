@@ -199,6 +199,7 @@ static const struct sock_filter reading[] = {
     ALLOW(mremap),
     ALLOW(munmap),
     ALLOW(ppoll),
+    ALLOW(eventfd2),
     ALLOW(epoll_ctl),
     ALLOW(epoll_wait),
     ALLOW(epoll_pwait),
@@ -255,7 +256,6 @@ static const struct sock_filter reading[] = {
 /* What it takes beside that to put an agent into a process, or take it out. */
 static const struct sock_filter acting[] = {
     HEAD,
-    ALLOW(eventfd2),
     ALLOW(getsockopt),
     ALLOW(pidfd_getfd),
     ALLOW(process_vm_writev),

@@ -8,6 +8,7 @@
 #include "fs/owner/acting.h"
 #include "fs/owner/child.h"
 #include "fs/owner/class.h"
+#include "fs/owner/sampling.h"
 #include "fs/owner/serve.h"
 #include "fs/process/examiner.h"
 
@@ -26,7 +27,8 @@
 struct owner_start {
     struct owner_class class;
     int32_t tries;        /* 0, or a process: it says whether it may read that one, and ends ... */
-    struct acting acting; /* ... unless it is to do something to it first */
+    struct acting acting; /* ... unless it is to do something to it first, ... */
+    struct sampling sampling; /* ... or to sample it */
 };
 
 /* The first message that comes back, and that of each connection: the thread at its other end. */

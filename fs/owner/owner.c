@@ -286,10 +286,14 @@ int owner_main(void)
         r = start.tries ? class_try(start.tries) : begin(&self);
     if (r == 0 && start.acting.op)
         r = acting_begin(&start.acting);
+    if (r == 0 && start.sampling.source)
+        r = sampling_begin();
     const struct owner_hello hello = {.error = r, .tid = getpid()};
     bool greeted = send(OWNER_CONTROL, &hello, sizeof hello, MSG_NOSIGNAL) > 0 && r == 0;
     if (greeted && start.acting.op)
         acting_answer(OWNER_CONTROL, &start.acting);
+    if (greeted && start.sampling.source)
+        sampling_run(OWNER_CONTROL, &start.sampling);
     if (!greeted || start.tries)
         _exit(1);
     while (look_after(&self))

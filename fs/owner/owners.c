@@ -69,6 +69,7 @@ struct owners {
     const struct access *access;
     struct examiner examiner;
     struct attacher attacher;
+    struct sampling_starter sampler;
     struct statements *statements;
     int callers;
     pthread_mutex_t lock;   /* guards what follows */
@@ -80,6 +81,7 @@ struct owners {
     pid_t acting[OWNERS_MAX];     /* which put agents in just now; 0: free */
     pid_t ending[2 * OWNERS_MAX]; /* killed, and not waited for yet */
     size_t nending;
+    size_t nsampling; /* which sample just now */
 };
 
 /* ---- starting and ending; with the lock ---- */
@@ -1297,6 +1299,74 @@ static int lend(void *arg, pid_t pid, uint64_t start_time, const struct found_ag
     return act_on_claimed(arg, &acting, interrupt, &reply, &channel, &why);
 }
 
+/* ---- sampling ---- */
+
+static bool enter_sampling(struct owners *owners)
+{
+    _guard_mutex_(&owners->lock);
+    reap(owners);
+    if (owners->nsampling == SAMPLING_MAX)
+        return false;
+    owners->nsampling++;
+    return true;
+}
+
+static void leave_sampling(struct owners *owners)
+{
+    _guard_mutex_(&owners->lock);
+    owners->nsampling--;
+}
+
+/* Begins one with the process's own rights, if the kernel lets these read it. */
+static int begin_with_rights(struct owners *owners, const struct sampling *what, pid_t *pid,
+                             int *control, struct text *why)
+{
+    const struct owner_call call = {.pid = what->pid, .start_time = what->start_time};
+    struct owner_start start = {.tries = what->pid, .sampling = *what};
+
+    int r = class_of(owners, &call, &start.class);
+    if (r < 0)
+        return r;
+    r = start.class.own ? -EPERM : start_process(owners, &start, what->pid, pid, control);
+    if (!is_refusal(r))
+        return r;
+    r = may_use_own(owners, what->pid, why);
+    if (r < 0)
+        return r;
+    use_own(&start.class);
+    return start_process(owners, &start, what->pid, pid, control);
+}
+
+static int begin_sampling(void *arg, const struct sampling *what, pid_t *pid, int *control,
+                          struct text *why)
+{
+    struct owners *owners = arg;
+
+    if (!enter_sampling(owners)) {
+        text_printf(why, "%d processes are sampled already", SAMPLING_MAX);
+        return -EAGAIN;
+    }
+    int r = begin_with_rights(owners, what, pid, control, why);
+    if (r < 0) {
+        *pid = 0;
+        leave_sampling(owners);
+        if (!why->size && r != -ESRCH)
+            text_puts(why, "what samples the processes of that user can't be started: try again");
+    }
+    return r == -EPROTO ? -EIO : r == -ETIME ? -ETIMEDOUT : r;
+}
+
+static void end_sampling(void *arg, pid_t pid, int control)
+{
+    struct owners *owners = arg;
+
+    kill(pid, SIGKILL);
+    await_end(pid);
+    _guard_mutex_(&owners->lock);
+    end_process(owners, pid, control);
+    owners->nsampling--;
+}
+
 static int read_told(const struct owner_answer *answer, uint64_t out[2])
 {
     const char *text = answer->text.size ? answer->text.data : "";
@@ -1378,6 +1448,10 @@ const struct examiner *owners_examiner(struct owners *owners)
 {
     owners->attacher = (struct attacher){
         .arg = owners, .channel = find_channel, .take_out = take_out, .lend = lend};
+    sampling_init(&owners->sampler);
+    owners->sampler.arg = owners;
+    owners->sampler.begin = begin_sampling;
+    owners->sampler.end = end_sampling;
     owners->examiner = (struct examiner){.arg = owners,
                                          .examine = examine,
                                          .identify = identify,
@@ -1387,6 +1461,7 @@ const struct examiner *owners_examiner(struct owners *owners)
                                          .rings = rings,
                                          .end = ask_end,
                                          .say = say,
-                                         .attacher = &owners->attacher};
+                                         .attacher = &owners->attacher,
+                                         .sampled_by = &owners->sampler.source};
     return &owners->examiner;
 }

@@ -55,6 +55,7 @@ struct interrupt;
 struct looker;
 struct process;
 struct ring_copy;
+struct sampler_source;
 struct stop;
 struct waits;
 struct wanted;
@@ -89,5 +90,6 @@ struct examiner {
     /* What came in the rings that it has recorded, living or ended: as recording_copy(). */
     int (*rings)(void *arg, struct process *process, struct ring_copy *copies, size_t n,
                  struct text *answer);
-    const struct attacher *attacher; /* who puts agents into them */
+    const struct attacher *attacher;         /* who puts agents into them */
+    const struct sampler_source *sampled_by; /* who samples them */
 };

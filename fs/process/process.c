@@ -89,6 +89,16 @@ struct target *process_target(struct process *process)
     return NULL;
 }
 
+struct target *process_to_sample(struct process *process)
+{
+    struct target *target = process_held(process);
+
+    if (!target || target->sampled_by)
+        return target;
+    target_unref(target);
+    return process_target(process);
+}
+
 bool process_alive(struct process *process)
 {
     _guard_mutex_(&process->lock);
@@ -382,6 +392,7 @@ int process_new_examined(pid_t pid, const struct examiner *examiner,
     if (r < 0)
         return r;
     target->attacher = examiner->attacher;
+    target->sampled_by = examiner->sampled_by;
     r = new_living(target, out);
     if (r < 0)
         return r;

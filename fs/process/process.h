@@ -49,6 +49,8 @@ struct process *process_ref(struct process *process);
 void process_unref(struct process *process);
 /* The target of a process with a reference; NULL once it has ended, or if it can't be read. */
 struct target *process_target(struct process *process);
+/* The same for who samples it; where that is another process, its interpreter needn't be found. */
+struct target *process_to_sample(struct process *process);
 /* The target, of which nothing may have been read yet (target_hold()); NULL once it has ended. */
 struct target *process_held(struct process *process);
 /* Whether it is still there; what it executes now isn't looked at. */

@@ -67,7 +67,7 @@ struct starting {
 static void start(struct may_hang *work)
 {
     struct starting *starting = (struct starting *)work;
-    struct target *target = process_target(starting->process);
+    struct target *target = process_to_sample(starting->process);
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
 
     if (target &&

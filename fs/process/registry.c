@@ -387,7 +387,7 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
 /* Goes on sampling what has executed another program. */
 static void resume_profile(struct process *process)
 {
-    struct target *target = process_target(process);
+    struct target *target = process_to_sample(process);
 
     if (target)
         profile_resume(process->profile, target);

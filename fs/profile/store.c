@@ -71,9 +71,10 @@ struct store {
     struct mark marks[STORE_MARKS_MAX];
     size_t nmarks;
     uint64_t tidied, period;
-    uint64_t cleared;         /* samples from before are not taken */
-    uint64_t epoch;           /* of the nodes' numbers */
-    struct store_stats stats; /* its counts */
+    uint64_t cleared;                /* samples from before are not taken */
+    uint64_t epoch;                  /* of the nodes' numbers */
+    struct store_stats stats;        /* its counts */
+    const struct store_relay *relay; /* NULL: samples are kept here */
 };
 
 static uint32_t lane_of(uint32_t thread, enum sample_kind kind, bool gil)
@@ -561,6 +562,11 @@ static int add(struct store *store, const struct sample *sample)
 int store_add(struct store *store, const struct sample *sample)
 {
     _guard_mutex_(&store->lock);
+    if (store->relay) {
+        thread_number(store, sample->tid, sample->when);
+        store->relay->sample(store->relay->arg, sample);
+        return 0;
+    }
     int error = sample->when < store->cleared ? 0 : add(store, sample);
 
     store->stats.lost += error != 0;
@@ -628,8 +634,11 @@ void store_unref(struct store *store)
 int store_intern(struct store *store, const struct profile_frame *frame, uint32_t *id)
 {
     _guard_mutex_(&store->lock);
+    size_t known = store->trie.nframes;
     int error = trie_frame(&store->trie, frame, id);
 
+    if (error == 0 && *id == known && store->relay)
+        store->relay->frame(store->relay->arg, *id, frame);
     if (error != -ENOSPC)
         return error;
     *id = STORE_OTHER;
@@ -640,6 +649,14 @@ void store_lose(struct store *store, uint64_t n)
 {
     _guard_mutex_(&store->lock);
     store->stats.lost += n;
+    if (store->relay && n)
+        store->relay->lose(store->relay->arg, n);
+}
+
+void store_relay(struct store *store, const struct store_relay *relay)
+{
+    _guard_mutex_(&store->lock);
+    store->relay = relay;
 }
 
 void store_period(struct store *store, uint64_t period)
@@ -657,6 +674,8 @@ void store_thread_name(struct store *store, pid_t tid, const char *name)
         snprintf(store->threads[thread].name, sizeof store->threads[thread].name, "%s", name);
     if (thread != OTHER_THREADS && !store->threads[thread].seen)
         store->threads[thread].seen = store->stats.last;
+    if (store->relay)
+        store->relay->thread_name(store->relay->arg, tid, name);
 }
 
 int store_mark(struct store *store, const char *name, uint64_t when)

@@ -71,6 +71,19 @@ int store_new(pid_t pid, struct store_budget *budget, struct store **out);
 struct store *store_ref(struct store *store);
 void store_unref(struct store *store);
 
+/* Who has all that a store is told, where it is kept by another process. id: the next number each
+ * time. Called with the store's lock. */
+struct store_relay {
+    void *arg;
+    void (*frame)(void *arg, uint32_t id, const struct profile_frame *frame);
+    void (*sample)(void *arg, const struct sample *sample);
+    void (*lose)(void *arg, uint64_t n);
+    void (*thread_name)(void *arg, pid_t tid, const char *name);
+};
+/* From now on it keeps no samples, and tells that one of them; to be called before there are any.
+ * It outlives the store. */
+void store_relay(struct store *store, const struct store_relay *relay);
+
 /* The number of a frame with its line: the same for the same one, for ever. Where there are too
  * many it is STORE_OTHER's. -ENOMEM. */
 int store_intern(struct store *store, const struct profile_frame *frame, uint32_t *id);

@@ -460,7 +460,9 @@ static int prepare(struct sampler *sampler, struct inside *inside, struct text *
         text_puts(why, "no agent is in the process; `profile cpu inside` puts one in");
     if (r < 0)
         return r;
-    r = try_event(sampler, why);
+    r = target_find(target);
+    if (r == 0)
+        r = try_event(sampler, why);
     if (r == 0)
         r = check_filters(sampler, inside, why);
     if (r < 0)

@@ -9,7 +9,6 @@
 #include "fs/remote/moment/moment.h"
 #include "fs/sampler/bpf/kernel_ring.h"
 #include "fs/sampler/bpf/own_state.h"
-#include "fs/sampler/bpf/perf_events.h"
 #include "fs/sampler/bpf/program.h"
 #include "fs/sampler/sampler.h"
 #include "fs/sampler/stacks.h"
@@ -22,11 +21,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define RING_MIN (1u << 18)  /* bytes; about half a second of samples, ... */
-#define RING_MAX (1u << 24)  /* ... up to that, ... */
-#define RINGS_MAX (1u << 29) /* ... and less where all together have more than a part of this */
-#define RINGS_SHARE 8
-#define RECORD_USUAL 1024   /* bytes of a sample, to reckon with */
 #define WAIT_MIN_MS 100     /* the reader comes so often while there are new places, threads, ... */
 #define WAIT_MAX_MS 1000    /* ... and then seldomer, as the ring has room for it */
 #define OPEN_NS 1000000000u /* a wait that lasts is noted so often */
@@ -35,7 +29,6 @@
 #define VARY_NS 1000000000u   /* periods are changed so often */
 #define SWEEP_NS 1000000000u  /* threads that have ended are looked for so often at most */
 #define YIELD_MS 1            /* the reader leaves the lock to others so long */
-#define FAULTS_PERIOD 1       /* pages */
 #define THREADS_MAX 16384     /* that are told apart */
 #define CHILDREN_MAX 64 /* whose memory is read; others' names are looked up in the parent's */
 
@@ -69,14 +62,13 @@ struct child {
 
 struct kernel {
     struct sampler *sampler;
-    struct program *program;
+    struct kernel_watch *watch; /* NULL: sampler->door is asked */
     struct kernel_ring ring;
-    struct perf_events clocks, faults;
-    uint32_t slot, serial, ring_bytes;
-    bool watched, hears, slotted;
-    uint64_t began; /* how far the ring was written as all threads had their events */
-    int wait_ms;    /* the reader's own: until it comes again */
-    size_t known;   /* places and threads, as it came last */
+    uint32_t serial;
+    uint64_t event_ns; /* what an event costs a thread; 0: not known */
+    uint64_t began;    /* how far the ring was written as all threads had their events */
+    int wait_ms;       /* the reader's own: until it comes again */
+    size_t known;      /* places and threads, as it came last */
 
     _Atomic unsigned wanted; /* those that wait for the lock: it is left to them */
     pthread_mutex_t lock;    /* guards what follows */
@@ -97,64 +89,27 @@ struct kernel {
     uint64_t gil; /* of the main interpreter */
 };
 
-/* ---- slots ---- */
+/* ---- what takes the daemon's rights ---- */
 
-static struct {
-    pthread_mutex_t lock;
-    bool taken[KERNEL_SLOTS];
-    uint32_t serial;
-    uint64_t ring_bytes; /* of all of them */
-} slots = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static int slot_take(struct kernel *k, struct text *why)
+static int ask(struct kernel *k, struct kernel_ask *asked, struct kernel_told *told)
 {
-    _guard_mutex_(&slots.lock);
+    const struct kernel_door *door = k->sampler->door;
 
-    for (uint32_t i = 0; i < KERNEL_SLOTS; i++)
-        if (!slots.taken[i]) {
-            k->slotted = slots.taken[i] = true;
-            k->slot = i;
-            k->serial = ++slots.serial;
-            return 0;
-        }
-    text_printf(why, "%d processes are profiled already", KERNEL_SLOTS);
-    return -ENOSPC;
+    if (door)
+        door->ask(door->arg, asked, told);
+    else
+        kernel_watch_do(k->watch, asked, told);
+    return told->error;
 }
 
-static void slot_give(struct kernel *k)
+static int order(struct kernel *k, enum kernel_op op, struct text *why)
 {
-    _guard_mutex_(&slots.lock);
-    slots.taken[k->slot] = false;
-    slots.ring_bytes -= k->ring_bytes;
-}
+    struct kernel_ask asked = {.op = op};
+    struct kernel_told told;
 
-/* ---- figures of the program ---- */
-
-/* Sums the figures of all processors up. False: they can't be read. */
-static bool sum_figures(const struct kernel *k, struct kernel_figures *out)
-{
-    unsigned n = k->program->processors;
-    _cleanup_free_ struct kernel_figures *each = calloc(n, sizeof *each);
-
-    *out = (struct kernel_figures){0};
-    if (!each || map_get(k->program->maps[MAP_FIGURES], &k->slot, each) < 0)
-        return false;
-    for (unsigned i = 0; i < n; i++) {
-        out->samples += each[i].samples;
-        out->lost += each[i].lost;
-        out->no_stack += each[i].no_stack;
-        out->unreadable += each[i].unreadable;
-        out->switches += each[i].switches;
-        out->ns += each[i].ns;
-    }
-    return true;
-}
-
-static int clear_figures(const struct kernel *k)
-{
-    _cleanup_free_ struct kernel_figures *each = calloc(k->program->processors, sizeof *each);
-
-    return each ? map_set(k->program->maps[MAP_FIGURES], &k->slot, each) : -ENOMEM;
+    int r = ask(k, &asked, &told);
+    text_puts(why, told.why);
+    return r;
 }
 
 /* ---- threads ---- */
@@ -429,12 +384,11 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
 /* A thread that started before its parent had an event. */
 static void equip(struct kernel *k, pid_t tid)
 {
-    bool anew = *k->ring.read >= k->began; /* it wasn't there as threads were listed */
+    struct kernel_ask asked = {.op = KERNEL_EQUIP, .tid = tid};
+    struct kernel_told told;
 
-    if (k->clocks.n)
-        perf_events_add(&k->clocks, tid, anew);
-    if (k->faults.n)
-        perf_events_add(&k->faults, tid, anew);
+    asked.anew = *k->ring.read >= k->began; /* it wasn't there as threads were listed */
+    ask(k, &asked, &told);
 }
 
 static void take_record(struct kernel *k, const void *data, size_t size)
@@ -495,8 +449,10 @@ static void vary(struct kernel *k, uint64_t now)
     k->varied = now;
     for (size_t i = 0; i < k->nthreads; i++) {
         struct heard *heard = &k->threads[i];
-        if (heard->sampled)
-            heard->owed += perf_events_vary(&k->clocks, heard->tid);
+        struct kernel_ask asked = {.op = KERNEL_VARY, .tid = heard->tid};
+        struct kernel_told told;
+        if (heard->sampled && ask(k, &asked, &told) == 0)
+            heard->owed += told.ns;
         heard->sampled = false;
     }
 }
@@ -506,16 +462,17 @@ static void read_ring(struct kernel *k, uint64_t least,
                       bool (*take)(void *arg, const void *record, size_t size))
 {
     uint64_t cpu = thread_cpu_ns(), now = monotonic_ns();
-    struct kernel_figures figures;
+    struct kernel_ask asked = {.op = KERNEL_FIGURES};
+    struct kernel_told told;
 
     kernel_ring_read(&k->ring, take, k);
     name_threads(k);
     vary(k, now);
     if (target_alive(k->sampler->target))
         note_waits(k, now, least);
-    if (sum_figures(k, &figures) && figures.lost > k->lost) {
-        store_lose(k->sampler->store, figures.lost - k->lost);
-        k->lost = figures.lost;
+    if (ask(k, &asked, &told) == 0 && told.figures.lost > k->lost) {
+        store_lose(k->sampler->store, told.figures.lost - k->lost);
+        k->lost = told.figures.lost;
     }
     k->daemon_ns += thread_cpu_ns() - cpu;
 }
@@ -646,8 +603,6 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
     if (instr < 0)
         instr = o->frame_lasti;
     *out = (struct kernel_watched){
-        .slot = k->slot,
-        .serial = k->serial,
         .tstate_frame = o->tstate_frame,
         .tstate_cframe = o->tstate_cframe,
         .cframe_frame = o->cframe_current_frame,
@@ -674,13 +629,6 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
         text_puts(why, "this interpreter's frames are too large");
         return -EOPNOTSUPP;
     }
-    unsigned modes = sampler->options.modes;
-    bool inherited = modes & (SAMPLER_ON_MODES | SAMPLER_MODE(MODE_FAULTS)) &&
-                     !sampler->options.tid;
-    out->flags = (modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
-                 (sampler->options.native ? WATCHED_NATIVE : 0) |
-                 (sampler->options.children ? WATCHED_CHILDREN : 0) |
-                 (inherited ? WATCHED_EVENTS : 0);
     sampler_tasks_look(sampler->tasks, monotonic_ns(), false, 0);
     describe_tasks(k, out);
     pthread_mutex_lock(&target->lock);
@@ -695,59 +643,10 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
     return r;
 }
 
-/* How large its ring is to be, [bytes]: less where those of all profiles have become many. */
-static uint32_t ring_size(struct kernel *k)
-{
-    _guard_mutex_(&slots.lock);
-    const struct sampler_options *options = &k->sampler->options;
-    uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_PIECE : 0), wanted,
-             size = RING_MIN;
-    uint64_t each = options->modes & SAMPLER_OFF_MODES
-                        ? 1000000000u / KERNEL_WINDOW_NS * (uint64_t)KERNEL_WINDOW_SWITCHES
-                        : 0;
-
-    wanted = (options->hz + each) * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * one / 2;
-    uint64_t room = slots.ring_bytes < RINGS_MAX ? (RINGS_MAX - slots.ring_bytes) / RINGS_SHARE : 0;
-    while (size < wanted && size < RING_MAX && 2 * size <= room)
-        size *= 2;
-    slots.ring_bytes += size;
-    return k->ring_bytes = (uint32_t)size;
-}
-
-/* Takes the process, and those it has forked, out of the program's sight. */
-static void unwatch(struct kernel *k)
-{
-    int map = k->program->maps[MAP_WATCHED];
-    struct kernel_watched watched;
-    uint32_t key, next;
-
-    for (bool found = true; found;) { /* a fork may copy an entry meanwhile */
-        found = false;
-        for (int r = map_next(map, NULL, &next); r == 0; r = map_next(map, &key, &next)) {
-            key = next;
-            if (map_get(map, &key, &watched) == 0 && watched.serial == k->serial &&
-                map_drop(map, &key) == 0)
-                found = true;
-        }
-    }
-}
-
 static void kernel_free(struct kernel *k)
 {
-    uint32_t slot = k->slot;
-
-    perf_events_deinit(&k->clocks);
-    perf_events_deinit(&k->faults);
-    if (k->hears)
-        program_ignore_switches(k->program);
-    if (k->watched)
-        unwatch(k);
-    if (k->slotted) {
-        map_drop(k->program->maps[MAP_RINGS], &slot);
-        slot_give(k);
-    }
+    kernel_watch_free(k->watch);
     kernel_ring_deinit(&k->ring);
-    program_put(k->program);
     stacks_free(k->stacks);
     for (size_t i = 0; i < k->nthreads; i++)
         free(k->threads[i].ids);
@@ -763,55 +662,46 @@ static void kernel_free(struct kernel *k)
     free(k);
 }
 
-static int begin_events(struct kernel *k, struct perf_events *events, uint64_t config,
-                        uint64_t period, enum kernel_part part, struct text *why)
+/* Has the process watched, and reads the ring that it gets. */
+static int begin_watching(struct kernel *k, struct text *why)
 {
-    const struct sampler *sampler = k->sampler;
-    int fd = program_part(k->program, part, why);
+    struct kernel_ask asked = {.op = KERNEL_WATCH};
+    struct kernel_told told;
 
-    if (fd < 0)
-        return fd;
-    return perf_events_open(events, sampler->target->pid, sampler->options.tid, config, period,
-                            sampler->options.children, fd, why);
+    int r = describe(k, &asked.watched, why);
+    if (r == 0)
+        r = ask(k, &asked, &told);
+    else
+        return r;
+    text_puts(why, told.why);
+    if (r < 0)
+        return r;
+    k->serial = told.serial;
+    k->event_ns = told.event_ns;
+    r = kernel_ring_init(&k->ring, told.fd, told.ring);
+    if (r < 0)
+        text_printf(why, "its samples can't be read: %s", strerror(-r));
+    return r;
 }
 
 static int begin(struct kernel *k, struct text *why)
 {
     struct sampler *sampler = k->sampler;
-    const struct sampler_options *options = &sampler->options;
-    uint32_t pid = (uint32_t)sampler->target->pid;
-    struct kernel_watched watched;
+    int r = 0;
 
-    int r = program_get(&k->program, why);
+    if (!sampler->door) {
+        const struct kernel_wish wish = sampler_wish(sampler);
+        r = kernel_watch_new(&wish, &k->watch, why);
+    }
     if (r == 0)
-        r = slot_take(k, why);
-    if (r == 0)
-        r = describe(k, &watched, why);
-    if (r < 0)
-        return r;
-    r = kernel_ring_init(&k->ring, ring_size(k));
-    if (r == 0)
-        r = clear_figures(k);
-    if (r == 0)
-        r = map_set(k->program->maps[MAP_RINGS], &k->slot, &k->ring.fd);
-    if (r == 0)
-        r = map_set(k->program->maps[MAP_WATCHED], &pid, &watched);
-    k->watched = r == 0;
-    k->gil = watched.gil;
-    if (r < 0)
-        text_printf(why, "a BPF map can't be made: %s", strerror(-r));
-    if (r == 0 && options->modes & SAMPLER_OFF_MODES) {
-        r = program_hear_switches(k->program, why);
-        k->hears = r == 0;
+        r = begin_watching(k, why);
+    if (r == 0 && sampler->options.modes & SAMPLER_OFF_MODES) {
+        r = order(k, KERNEL_HEAR, why);
         if (r == 0)
             see_sleepers(k);
     }
-    if (r == 0 && options->modes & SAMPLER_ON_MODES)
-        r = begin_events(k, &k->clocks, PERF_COUNT_SW_TASK_CLOCK, 1000000000u / options->hz,
-                         PART_SAMPLED, why);
-    if (r == 0 && options->modes & SAMPLER_MODE(MODE_FAULTS))
-        r = begin_events(k, &k->faults, PERF_COUNT_SW_PAGE_FAULTS, FAULTS_PERIOD, PART_FAULTED,
-                         why);
+    if (r == 0)
+        r = order(k, KERNEL_SAMPLE, why);
     if (r == 0)
         k->began = __atomic_load_n(k->ring.written, __ATOMIC_ACQUIRE);
     return r;
@@ -844,9 +734,9 @@ static int start(struct sampler *sampler, struct text *why)
 static void stop(struct sampler *sampler)
 {
     struct kernel *k = sampler->of;
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
 
-    perf_events_deinit(&k->clocks);
-    perf_events_deinit(&k->faults);
+    order(k, KERNEL_SILENCE, &why);
     read_ring(k, 0, take_each);
     kernel_free(k);
 }
@@ -883,16 +773,14 @@ static void read_in_turn(struct kernel *k)
 static void look_at_tasks(struct kernel *k, uint64_t now)
 {
     const struct sampler_options *options = &k->sampler->options;
-    int map = k->program->maps[MAP_WATCHED];
-    uint32_t pid = (uint32_t)k->sampler->target->pid;
-    struct kernel_watched watched;
+    struct kernel_ask asked = {.op = KERNEL_TASKS};
+    struct kernel_told told;
     uint64_t cpu = thread_cpu_ns();
 
     if (sampler_tasks_look(k->sampler->tasks, now, options->modes & SAMPLER_OFF_MODES,
-                           options->tid) &&
-        map_get(map, &pid, &watched) == 0 && watched.serial == k->serial) {
-        describe_tasks(k, &watched);
-        map_set(map, &pid, &watched);
+                           options->tid)) {
+        describe_tasks(k, &asked.watched);
+        ask(k, &asked, &told);
     }
     _guard_mutex_(&k->lock);
     k->daemon_ns += thread_cpu_ns() - cpu;
@@ -938,7 +826,8 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
 static void figures(struct sampler *sampler, struct sampler_figures *out)
 {
     struct kernel *k = sampler->of;
-    struct kernel_figures f;
+    struct kernel_ask asked = {.op = KERNEL_FIGURES};
+    struct kernel_told told;
     size_t at = 0;
 
     lock_wanted(k);
@@ -946,16 +835,16 @@ static void figures(struct sampler *sampler, struct sampler_figures *out)
         .daemon_ns = k->daemon_ns,
         .native = sampler->options.native,
         .missing = sampler->options.modes & ~sampler_bpf.modes,
-        .target_ns = k->clocked * k->program->event_ns,
+        .target_ns = k->clocked * k->event_ns,
     };
     uint64_t incomplete = stacks_incomplete(k->stacks);
     pthread_mutex_unlock(&k->lock);
-    if (!sum_figures(k, &f))
+    if (ask(k, &asked, &told) < 0)
         return;
-    out->target_ns += f.ns;
-    if (f.unreadable)
+    out->target_ns += told.figures.ns;
+    if (told.figures.unreadable)
         at += (size_t)snprintf(out->note, sizeof out->note, "%llu stacks in part paged out",
-                               (unsigned long long)f.unreadable);
+                               (unsigned long long)told.figures.unreadable);
     if (incomplete && at < sizeof out->note)
         snprintf(out->note + at, sizeof out->note - at, "%s%llu native stacks end too early",
                  at ? ", " : "", (unsigned long long)incomplete);

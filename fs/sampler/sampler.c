@@ -42,7 +42,7 @@ static void note_figures(struct sampler *sampler)
 {
     struct sampler_figures now;
 
-    sampler->source->figures(sampler, &now);
+    sampler->by->figures(sampler, &now);
     _guard_mutex_(&sampler->lock);
     sampler->last = now;
 }
@@ -54,10 +54,10 @@ static void finish(struct sampler *sampler)
 
     if (sampler->stopped)
         return;
-    if (sampler->source->collect)
-        sampler->source->collect(sampler);
+    if (sampler->by->collect)
+        sampler->by->collect(sampler);
     note_figures(sampler);
-    sampler->source->stop(sampler);
+    sampler->by->stop(sampler);
     sampler->of = NULL;
     sampler->stopped = true;
 }
@@ -84,11 +84,11 @@ static void *ticking(void *arg)
         uint64_t end = sampler->until ? sampler->until : UINT64_MAX;
         if (now >= end) {
             sampler->over = true;
-        } else if (!sampler->source->tick || now < due) {
-            wait_until(sampler, sampler->source->tick && due < end ? due : end);
+        } else if (!sampler->by->tick || now < due) {
+            wait_until(sampler, sampler->by->tick && due < end ? due : end);
         } else {
             pthread_mutex_unlock(&sampler->lock);
-            due = sampler->source->tick(sampler, now);
+            due = sampler->by->tick(sampler, now);
             pthread_mutex_lock(&sampler->lock);
             sampler->over |= due == UINT64_MAX;
         }
@@ -107,7 +107,7 @@ static int start_thread(struct sampler *sampler)
 {
     pthread_t thread;
 
-    if (!sampler->source->tick && !sampler->until)
+    if (!sampler->by->tick && !sampler->until)
         return 0;
     sampler->threaded = true;
     atomic_fetch_add(&sampler->references, 1);
@@ -121,6 +121,41 @@ static int start_thread(struct sampler *sampler)
     return 0;
 }
 
+struct kernel_wish sampler_wish(const struct sampler *sampler)
+{
+    const struct sampler_options *options = &sampler->options;
+
+    return (struct kernel_wish){.pid = sampler->target->pid,
+                                .tid = options->tid,
+                                .hz = options->hz,
+                                .clock = options->modes & SAMPLER_ON_MODES,
+                                .faults = options->modes & SAMPLER_MODE(MODE_FAULTS),
+                                .off = options->modes & SAMPLER_OFF_MODES,
+                                .native = options->native,
+                                .children = options->children};
+}
+
+/* The agent's samples take a session with it, which is the mount's. */
+static bool is_movable(const struct sampler_source *source) { return source != &sampler_inside; }
+
+bool sampler_movable(uint32_t number)
+{
+    for (uint32_t i = 0; sampler_sources[i]; i++)
+        if (i == number)
+            return is_movable(sampler_sources[i]);
+    return false;
+}
+
+static int start_one(struct sampler *sampler, const struct sampler_source *source,
+                     struct text *reason)
+{
+    const struct sampler_source *elsewhere = sampler->target->sampled_by;
+
+    sampler->source = source;
+    sampler->by = elsewhere && is_movable(source) ? elsewhere : source;
+    return sampler->by->start(sampler, reason);
+}
+
 /* The first source that can do any of it. */
 static int start_source(struct sampler *sampler, struct text *why)
 {
@@ -128,14 +163,14 @@ static int start_source(struct sampler *sampler, struct text *why)
 
     for (size_t i = 0; sampler_sources[i]; i++) {
         _cleanup_(text_deinit) struct text reason = TEXT_INIT;
-        sampler->source = sampler_sources[i];
-        if (sampler->options.inside ? sampler->source != &sampler_inside
-                                    : !(sampler->source->modes & sampler->options.modes))
+        const struct sampler_source *source = sampler_sources[i];
+        if (sampler->options.inside ? source != &sampler_inside
+                                    : !(source->modes & sampler->options.modes))
             continue;
-        error = sampler->source->start(sampler, &reason);
+        error = start_one(sampler, source, &reason);
         if (!error)
             return 0;
-        text_printf(&sampler->why, "%s: %s\n", sampler->source->name,
+        text_printf(&sampler->why, "%s: %s\n", source->name,
                     reason.data ? reason.data : strerror(-error));
         if (error == -ESRCH || error == -ENOMEM || error == -EINTR)
             break;
@@ -147,9 +182,9 @@ static int start_source(struct sampler *sampler, struct text *why)
     return error;
 }
 
-int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
-                  uint64_t duration, const struct interrupt *interrupt, struct text *why,
-                  struct sampler **out)
+/* One of which nothing runs yet. */
+static int make(struct target *target, struct store *store, const struct sampler_options *options,
+                struct sampler **out)
 {
     struct sampler *sampler = calloc(1, sizeof *sampler);
 
@@ -162,32 +197,75 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
     sampler->target = target_ref(target);
     sampler->store = store_ref(store);
     sampler->options = *options;
-    sampler->interrupt = interrupt;
     sampler->wakes = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int error = sampler->wakes < 0 ? -errno : 0;
-    if (error)
-        text_printf(why, "it can't be made: %s", strerror(-error));
     if (!error)
         error = sampler_names_new(target, store, &sampler->names);
     if (!error)
         error = sampler_tasks_new(target, sampler->names, store, &sampler->tasks);
-    if (!error)
-        error = start_source(sampler, why);
+    if (error)
+        sampler_unref(sampler);
+    else
+        *out = sampler;
+    return error;
+}
+
+/* Has it go on, once its source has begun. Takes over the reference on failure. */
+static int go_on(struct sampler *sampler, uint64_t duration)
+{
+    sampler->since = monotonic_ns();
+    sampler->until = duration ? sampler->since + duration : 0;
+    int error = start_thread(sampler);
+    if (error) {
+        finish(sampler);
+        sampler_unref(sampler);
+    }
+    return error;
+}
+
+int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
+                  uint64_t duration, const struct interrupt *interrupt, struct text *why,
+                  struct sampler **out)
+{
+    struct sampler *sampler;
+
+    int error = make(target, store, options, &sampler);
+    if (error) {
+        text_printf(why, "it can't be made: %s", strerror(-error));
+        return error;
+    }
+    sampler->interrupt = interrupt;
+    error = start_source(sampler, why);
     sampler->interrupt = NULL;
     if (error) {
         sampler_unref(sampler);
         return error;
     }
-    sampler->since = monotonic_ns();
-    sampler->until = duration ? sampler->since + duration : 0;
-    error = start_thread(sampler);
+    error = go_on(sampler, duration);
+    if (!error)
+        *out = sampler;
+    return error;
+}
+
+int sampler_start_here(struct target *target, struct store *store,
+                       const struct sampler_options *options, const struct sampler_source *source,
+                       const struct kernel_door *door, struct text *why, struct sampler **out)
+{
+    struct sampler *sampler;
+
+    int error = make(target, store, options, &sampler);
+    if (error)
+        return error;
+    sampler->door = door;
+    error = start_one(sampler, source, why);
     if (error) {
-        finish(sampler);
         sampler_unref(sampler);
         return error;
     }
-    *out = sampler;
-    return 0;
+    error = go_on(sampler, 0);
+    if (!error)
+        *out = sampler;
+    return error;
 }
 
 bool sampler_stop(struct sampler *sampler, struct sampler_figures *last)
@@ -222,8 +300,8 @@ void sampler_collect(struct sampler *sampler)
 {
     _guard_mutex_(&sampler->using);
 
-    if (!sampler->stopped && sampler->source->collect)
-        sampler->source->collect(sampler);
+    if (!sampler->stopped && sampler->by->collect)
+        sampler->by->collect(sampler);
 }
 
 void sampler_hurry(struct sampler *sampler)

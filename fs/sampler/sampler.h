@@ -3,6 +3,7 @@
 
 #include "fs/base/interrupt.h"
 #include "fs/base/text.h"
+#include "fs/sampler/bpf/kernel_watch.h"
 #include "fs/sampler/tasks.h"
 
 #define SAMPLER_HZ_MIN 1
@@ -73,6 +74,9 @@ struct sampler {
     struct sampler_tasks *tasks;
     struct sampler_options options;
     const struct sampler_source *source;
+    const struct sampler_source *by;   /* who is asked: that, or target->sampled_by in its place */
+    const struct kernel_door *door;    /* NULL, or what asks for root's rights (kernel.c) */
+    _Atomic unsigned others;           /* samplers in other processes that look by a timer, too */
     void *of;                          /* the source's own */
     uint64_t since;                    /* CLOCK_MONOTONIC, ns */
     uint64_t until;                    /* the same: when it ends by itself; 0: it doesn't */
@@ -92,11 +96,21 @@ struct sampler {
     bool stopped;          /* source->stop() was called */
 };
 
+/* What its options ask of the program in the kernel. */
+struct kernel_wish sampler_wish(const struct sampler *sampler);
+/* Whether the source with this number in sampler_sources may run in a process of the target's
+ * rights; false too for one that isn't there. */
+bool sampler_movable(uint32_t number);
+
 /* Starts one. duration: for so long, from when its source has begun; ns, 0: until it is stopped.
  * -EOPNOTSUPP: no source can do any of it here; -ESRCH, -ENOMEM, -EINTR: why says it in words. */
 int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
                   uint64_t duration, const struct interrupt *interrupt, struct text *why,
                   struct sampler **out);
+/* sampler_start() of one source, here, in a process that has no more than the target's rights. */
+int sampler_start_here(struct target *target, struct store *store,
+                       const struct sampler_options *options, const struct sampler_source *source,
+                       const struct kernel_door *door, struct text *why, struct sampler **out);
 struct sampler *sampler_ref(struct sampler *sampler);
 void sampler_unref(struct sampler *sampler); /* NULL is fine */
 /* Ends it. What is pending is taken in, and *last is what it came to; where that takes longer than

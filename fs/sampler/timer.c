@@ -582,7 +582,8 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
      */
     uint64_t took = monotonic_ns() - now;
     uint64_t wait = timer->period / 2 + (uint64_t)rand_r(&timer->random) * timer->period / RAND_MAX;
-    unsigned share = atomic_load(&timers) > DAEMON_SHARE ? atomic_load(&timers) : DAEMON_SHARE;
+    unsigned all = atomic_load(&timers) + atomic_load(&sampler->others);
+    unsigned share = all > DAEMON_SHARE ? all : DAEMON_SHARE;
     if (wait < took * share) {
         wait = took * share;
         timer->slowed++;

@@ -70,7 +70,7 @@ static int start(struct ctl_line *line, const struct profile_request *request)
     int error = start_allocations(line, request);
     if (!error && request->options.inside)
         error = attach(line);
-    if (!error) /* who samples it is this daemon, in every mode */
+    if (!error && !context->target->sampled_by) /* who samples it is this daemon */
         error = snapshot_find(context);
     if (error)
         return error;

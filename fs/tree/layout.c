@@ -285,7 +285,7 @@ bool entry_asks(const struct entry *entry)
     for (size_t i = 0; i < ARRAY_SIZE(renders); i++)
         if (entry->render == renders[i])
             return true;
-    return child && child->naming == &heap_diffs;
+    return (child && child->naming == &heap_diffs) || !strncmp(entry->path, "<pid>/profile/", 14);
 }
 
 bool entry_rows(const struct entry *entry)

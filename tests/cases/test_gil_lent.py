@@ -1,4 +1,4 @@
-"""A thread that keeps the GIL while it waits in C outside Python: it lends it to what is asked for, and notices nothing.
+"""A thread that keeps the GIL while it waits in C outside Python: it lends it to what is asked for and notices nothing.
 Where that isn't known to be safe nothing is touched."""
 import errno
 import functools

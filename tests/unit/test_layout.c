@@ -53,7 +53,6 @@ static void is_sound(const struct entry *entry)
  * the daemon keeps or may, or looks at other processes too. All else is read, or told, with the
  * process's own rights. */
 static const char *const read_by_daemon[] = {
-    "<pid>/profile/", /* what it samples */
     "<pid>/exceptions.top",
     "<pid>/crash/",
     "<pid>/torch/t",

@@ -23,6 +23,7 @@ struct import_list;
 struct moment;
 struct names;
 struct native;
+struct sampler_source;
 struct view;
 
 #define TARGET_AUXV_MAX 512 /* bytes; the kernel's saved_auxv has 416 */
@@ -55,6 +56,8 @@ struct target {
     ssize_t auxv_size;
     int pidfd;
     const struct attacher *attacher; /* who puts agents in (link/attach.h); NULL: this process */
+    const struct sampler_source
+        *sampled_by; /* who samples it (sampler/sampler.h); NULL: the same */
     atomic_uint refs;
     _Atomic(struct target_kept *) kept[TARGET_KEEPERS]; /* NULL: nothing yet */
 

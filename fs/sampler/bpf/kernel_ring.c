@@ -1,19 +1,15 @@
 #include "fs/sampler/bpf/kernel_ring.h"
 
-#include "fs/sampler/bpf/program.h"
-
 #include <errno.h>
 #include <linux/bpf.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-int kernel_ring_init(struct kernel_ring *ring, uint32_t bytes)
+int kernel_ring_init(struct kernel_ring *ring, int fd, uint32_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    struct kernel_ring made = {.fd = map_new_ring(bytes), .bytes = bytes};
+    struct kernel_ring made = {.fd = fd, .bytes = bytes};
 
-    if (made.fd < 0)
-        return made.fd;
     void *read = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, made.fd, 0);
     void *rest = mmap(NULL, page + 2 * (size_t)bytes, PROT_READ, MAP_SHARED, made.fd, (off_t)page);
     int error = errno;

@@ -14,8 +14,9 @@ struct kernel_ring {
     const uint8_t *data; /* twice, so that no record is cut */
 };
 
-/* Makes one of so many bytes. -errno; the caller owns it (kernel_ring_deinit). */
-int kernel_ring_init(struct kernel_ring *ring, uint32_t bytes);
+/* Takes over the descriptor of one (map_new_ring()). -errno; the caller owns it
+ * (kernel_ring_deinit). */
+int kernel_ring_init(struct kernel_ring *ring, int fd, uint32_t bytes);
 void kernel_ring_deinit(struct kernel_ring *ring);
 /* Calls each() with all records that are there now, oldest first, until it says false; they are
  * valid during the call and aligned to 8 bytes. */
