@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* A tick may wait for a file system that doesn't answer: so long its end is waited for. */
-#define STOP_DEADLINE_NS 200000000u
+#define STOP_DEADLINE_NS 1000000000u
 #define HURRY_NS 5000000000u
 
 struct sampler *sampler_ref(struct sampler *sampler)

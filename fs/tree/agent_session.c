@@ -1,6 +1,7 @@
 #include "fs/tree/agent_session.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/link/lifetime.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/control.h"
@@ -17,6 +18,8 @@
 
 #define GIL_NS 10000000000u
 #define GIL_ASLEEP_NS 1000000000u
+#define LOOKS_MAX 25
+#define LOOK_NS 20000000u /* in between */
 
 static int runs(void *arg, int tasks, pid_t tid) { return !callers_has(tid); }
 
@@ -206,11 +209,35 @@ static const struct thread *find_stuck(const struct snapshot *snapshot,
     return stuck;
 }
 
+/* Whether a thread has the GIL outside Python and doesn't sleep. */
+static bool any_wakes(const struct snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *t = &snapshot->threads[i];
+        if (t->holds_gil && !t->depth && t->state != THREAD_IDLE)
+            return true;
+    }
+    return false;
+}
+
+/* Who was asked to lend it is awake for a moment, on its way back to its system call. */
+static int take_asleep(struct target *target, struct snapshot **out)
+{
+    const struct snapshot_options options = {0};
+
+    for (unsigned looks = 0;; looks++) {
+        int r = snapshot_take(target, &options, out);
+        if (r < 0 || looks == LOOKS_MAX || !any_wakes(*out))
+            return r;
+        snapshot_free(*out);
+        nap_ns(LOOK_NS);
+    }
+}
+
 void agent_session_say_waited(struct file_context *context, unsigned seconds, const char *lost)
 {
     const struct asked_for asked = {.what = ASKED_WAIT, .seconds = seconds, .lost = lost};
     _cleanup_(held_list_deinit) struct held_list agent = {0};
-    const struct snapshot_options options = {0};
     struct text *why = &context->why;
     struct snapshot *snapshot;
     uint64_t none[2];
@@ -221,7 +248,7 @@ void agent_session_say_waited(struct file_context *context, unsigned seconds, co
     bool is_read = atomic_load(&context->target->found);
     if (is_read)
         (void)held_list_read(context->target, context->recording, &agent);
-    int r = is_read ? snapshot_take(context->target, &options, &snapshot) : -ESRCH;
+    int r = is_read ? take_asleep(context->target, &snapshot) : -ESRCH;
     const struct thread *stuck = r == 0 ? find_stuck(snapshot, &agent) : NULL;
     if (stuck)
         text_printf(why,

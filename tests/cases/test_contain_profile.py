@@ -15,6 +15,7 @@ from mount import REPOSITORY
 from puppet import Puppet
 from test_contain import contained, debian, status as rights_of  # noqa: F401
 from test_contain_acts import told
+from test_contain_sql import crash
 from test_profile import samples, status
 
 pytestmark = pytest.mark.attack
@@ -97,7 +98,7 @@ def test_rights_of_who_samples(contained, debian, nobody):
     eventually(lambda: sampler not in contained.owners(), patience(30), "its end")
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV], ids=lambda s: s.name)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP, crash()], ids=["kill", "stop", "crash"])
 def test_who_samples_is_killed(contained, debian, nobody, how):
     """That profile ends and says so, with what was sampled until then; others go on, and it may be begun again."""
     theirs, mine = debian.run_source(SPINS, user=nobody), debian.run_source(SPINS)

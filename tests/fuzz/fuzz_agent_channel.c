@@ -291,13 +291,15 @@ static void drain(void)
         if (greeted && dispatch(&frame) < 0)
             abort();
     }
-    while (taken || requests.first == &requests.tidying)
+    while (taken || (requests.first == &requests.tidying && !agent_life.detached))
         step_python();
     (void)dispatch_detached(); /* answers the DETACH */
     for (size_t id = 0; id < IDS; id++)
         if (unanswered[id])
             abort();
-    if (requests.first || requests.text_bytes)
+    /* tidying up may be left where Python's thread is gone: whoever attaches next has it done */
+    struct request *left = agent_life.detached ? &requests.tidying : NULL;
+    if ((requests.first && requests.first != left) || requests.text_bytes)
         abort();
 }
 

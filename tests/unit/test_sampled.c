@@ -122,7 +122,8 @@ static int lie(uint32_t kind, const void *of, size_t size, const void *more, siz
     const struct item item = {kind, (uint32_t)(sizeof item + size + nmore)};
 
     memcpy(message, &item, sizeof item);
-    memcpy(message + sizeof item, of, size);
+    if (size)
+        memcpy(message + sizeof item, of, size);
     if (nmore)
         memcpy(message + sizeof item + size, more, nmore);
     int r = sampled_take(&sampled, message, item.size);

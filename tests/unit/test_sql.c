@@ -777,10 +777,11 @@ static void *query_deeply(void *arg)
             int r = run_on(&from, sql.data, FORMAT_CSV, &out);
             CHECK(r == 0 || out.size);
         }
-    from.deadline_ns = 3000000000;
     for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
         for (size_t room = 1000; room < 2 * ENGINE_SQL_MAX; room *= 2) {
             int n = 0;
+            /* one that is too long is parsed up to there first */
+            from.deadline_ns = room > ENGINE_SQL_MAX ? 60000000000 : 3000000000;
             text_clear(&sql);
             text_puts(&sql, "WITH t0(x)AS(SELECT 1)");
             while (sql.size + 100 < room) {
