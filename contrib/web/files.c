@@ -21,6 +21,7 @@
 #include <time.h>
 
 #define LOOK_MS 50 /* how often it is looked whether the client is still there */
+#define OPENS_MAX 1000
 
 struct request {
     const struct question *question;
@@ -39,7 +40,10 @@ int files_open(const char *mount, const char *path, int flags)
     if (top < 0 || fstatfs(top, &fs) < 0 || fs.f_type != FUSE_SUPER_MAGIC ||
         faccessat(top, "help", F_OK, 0) < 0)
         return -ENODEV;
-    int fd = (int)syscall(SYS_openat2, top, *path ? path : ".", &how, sizeof how);
+    int fd, tries = 0;
+    do /* while something is renamed anywhere the kernel can't tell where ".." leads: EAGAIN */
+        fd = (int)syscall(SYS_openat2, top, *path ? path : ".", &how, sizeof how);
+    while (fd < 0 && errno == EAGAIN && tries++ < OPENS_MAX);
     return fd < 0 ? -errno : fd;
 }
 

@@ -55,9 +55,10 @@ def sampler_of(mount, pid, line="cpu 97hz"):
     uid = rights_of(pid)["Uid"]
 
     def found():
-        return [new for new in set(mount.owners()) - before if rights_of(new)["Uid"] == uid
-                and any("probefs-sample" in (task / "comm").read_text()
-                        for task in pathlib.Path(f"/proc/{new}/task").iterdir())]
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            return [new for new in set(mount.owners()) - before if rights_of(new)["Uid"] == uid
+                    and any("probefs-sample" in (task / "comm").read_text()
+                            for task in pathlib.Path(f"/proc/{new}/task").iterdir())]
 
     (sampler,) = eventually(found, patience(30), "who samples it")
     return sampler

@@ -4,6 +4,7 @@
 #include "fs/base/array.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define GROUP 64  /* tensors that are read together */
 #define ROUNDS 16 /* of queueing what they refer to: more than any of them takes */
@@ -84,6 +85,18 @@ static int know_all(struct visiting *v)
     return r;
 }
 
+/* Whether a tensor that was read is still what was known of its address: memory of a gradient that
+ * was freed may be another tensor's by now. */
+static bool is_gradient(struct visiting *v, const struct tensor *tensor, const struct known *known)
+{
+    struct tensor parameter, gradient;
+
+    return torch_tensor_read(v->target, v->view, v->models->held[known->held].object, &parameter,
+                             &gradient) == 0 &&
+           gradient.impl == tensor->impl && gradient.ndim == tensor->ndim &&
+           !memcmp(gradient.sizes, tensor->sizes, tensor->ndim * sizeof *tensor->sizes);
+}
+
 static int visit_one(struct visiting *v, const struct tensor *tensor, const struct known *known)
 {
     static const enum torch_owner owners[] = {OWNER_NONE, OWNER_PARAMETER, OWNER_BUFFER,
@@ -150,9 +163,14 @@ static int visit_objects(struct visiting *v)
         r = read_each(v, objects, n, group);
         for (size_t i = 0; r == 0 && i < n; i++) {
             const struct tensor *tensor = &group->tensors[i];
-            const struct known *known = group->error[i] ? NULL : find(v, objects[i]);
-            if (!group->error[i])
-                r = visit_one(v, tensor, known ? known : find(v, tensor->impl));
+            if (group->error[i])
+                continue;
+            const struct known *known = find(v, objects[i]);
+            if (!known)
+                known = find(v, tensor->impl);
+            if (known && known->gradient && !is_gradient(v, tensor, known))
+                known = NULL;
+            r = visit_one(v, tensor, known);
         }
     }
     return r;
