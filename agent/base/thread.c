@@ -77,6 +77,14 @@ static void *run_start(void *arg)
     return result;
 }
 
+bool threads_own_has(pid_t tid)
+{
+    for (size_t i = 0; i < THREADS_OWN_MAX; i++)
+        if (__atomic_load_n(&threads_own[i], __ATOMIC_ACQUIRE) == tid)
+            return true;
+    return false;
+}
+
 void threads_own_forget(void)
 {
     memset(threads_own, 0, sizeof threads_own);

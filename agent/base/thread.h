@@ -17,6 +17,8 @@ extern int32_t threads_own[THREADS_OWN_MAX];
  * NULL: then the thread is detached. faults: it runs the program's code, so SIGSEGV and its like
  * reach the program's handlers. 0 or -errno; -EAGAIN also: there are too many. */
 int thread_spawn(size_t stack, bool faults, void *(*run)(void *), void *arg, pthread_t *out);
+/* Whether a thread is one of these. In a handler of a signal, too. */
+bool threads_own_has(pid_t tid);
 /* In a child after fork: none is there. */
 void threads_own_forget(void);
 /* The kernel's number of the calling thread, also in a child of fork(). Fast: remembered.

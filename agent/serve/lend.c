@@ -26,14 +26,6 @@ static void nap(void)
 
 /* ---- whether it may be lent ---- */
 
-static bool is_own(int32_t tid)
-{
-    for (size_t i = 0; i < THREADS_OWN_MAX; i++)
-        if (__atomic_load_n(&threads_own[i], __ATOMIC_ACQUIRE) == tid)
-            return true;
-    return false;
-}
-
 /* The kernel's number of the thread that a state was made for. */
 static int32_t number_of(const struct offsets *o, const PyThreadState *state)
 {
@@ -56,7 +48,7 @@ static bool is_alone(const struct offsets *o)
         for (PyThreadState *state = python.thread_first(interpreter); state && alone;
              state = python.thread_next(state)) {
             int32_t tid = number_of(o, state);
-            alone = tid == gettid() || is_own(tid);
+            alone = tid == gettid() || threads_own_has(tid);
         }
     thread_states_unlock();
     return alone;

@@ -187,12 +187,8 @@ static bool is_sample(const siginfo_t *info)
  * take it: the main thread gets it, whose system call it interrupts. */
 static bool is_handed_on(int number, const siginfo_t *info)
 {
-    pid_t tid = (pid_t)syscall(SYS_gettid);
-
-    for (size_t i = 0; info->si_code == SI_USER && i < THREADS_OWN_MAX; i++)
-        if (__atomic_load_n(&threads_own[i], __ATOMIC_RELAXED) == tid)
-            return syscall(SYS_tgkill, getpid(), getpid(), number) == 0;
-    return false;
+    return info->si_code == SI_USER && threads_own_has((pid_t)syscall(SYS_gettid)) &&
+           syscall(SYS_tgkill, getpid(), getpid(), number) == 0;
 }
 
 static void on_trap(int number, siginfo_t *info, void *context)

@@ -167,6 +167,20 @@ static int fill(struct operation *o, const struct bootstrap_block *block)
     return payload_fill(o->fd, &o->payload, &o->control);
 }
 
+/* Has the stub there, and what its thread is waited with. */
+static int ready_stub(struct operation *o)
+{
+    if (!o->stub_there) {
+        int r = borrow_write_stub(&o->borrow, o->stub);
+        if (r < 0)
+            return r;
+    }
+    o->borrow.stub = o->stub;
+    o->borrow.deadline_ns = o->deadline_ns;
+    o->borrow.interrupt = o->interrupt;
+    return 0;
+}
+
 /* The borrowed thread starts the new one. It is stopped again, or for ever out of our hands. */
 static int run_borrowed(struct operation *o)
 {
@@ -178,15 +192,10 @@ static int run_borrowed(struct operation *o)
         .name = MEMFD_NAME,
     };
 
-    if (!o->stub_there) {
-        int r = borrow_write_stub(&o->borrow, o->stub);
-        if (r < 0)
-            return r;
-    }
-    o->borrow.stub = o->stub;
-    o->borrow.deadline_ns = o->deadline_ns;
-    o->borrow.interrupt = o->interrupt;
-    int r = borrow_begin(&o->borrow, &block), filled = 0;
+    int r = ready_stub(o), filled = 0;
+    if (r < 0)
+        return r;
+    r = borrow_begin(&o->borrow, &block);
     if (r == 0 && block.state == BOOTSTRAP_MAPPED) {
         filled = fill(o, &block);
         r = borrow_go(&o->borrow, filled == 0, &block);
@@ -386,15 +395,10 @@ static int run_errand(struct operation *o, const struct inject_errand *errand)
     struct bootstrap_block block = {.control = errand->argument,
                                     .work = errand->function - errand->argument};
 
-    if (!o->stub_there) {
-        int r = borrow_write_stub(&o->borrow, o->stub);
-        if (r < 0)
-            return r;
-    }
-    o->borrow.stub = o->stub;
-    o->borrow.deadline_ns = o->deadline_ns;
-    o->borrow.interrupt = o->interrupt;
-    int r = borrow_begin(&o->borrow, &block), cleared = 0;
+    int r = ready_stub(o), cleared = 0;
+    if (r < 0)
+        return r;
+    r = borrow_begin(&o->borrow, &block);
     if (r == 0 && block.state == BOOTSTRAP_MAPPED) {
         if (ptrace(PTRACE_POKEDATA, o->borrow.tid, (void *)errand->argument, NULL) < 0)
             cleared = -errno;

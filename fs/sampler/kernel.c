@@ -669,13 +669,13 @@ static int begin_watching(struct kernel *k, struct text *why)
     struct kernel_told told;
 
     int r = describe(k, &asked.watched, why);
-    if (r == 0)
-        r = ask(k, &asked, &told);
-    else
+    if (r < 0)
         return r;
+    r = ask(k, &asked, &told);
     text_puts(why, told.why);
     if (r < 0)
         return r;
+    k->gil = asked.watched.gil;
     k->serial = told.serial;
     k->event_ns = told.event_ns;
     r = kernel_ring_init(&k->ring, told.fd, told.ring);

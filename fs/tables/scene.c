@@ -148,12 +148,11 @@ static bool has_within(const struct scene *scene)
     return scene->plan.tasks || scene->plan.waits;
 }
 
-/* Looks for the other ends of waits. The looker is asked by a copy, since asking completes what it
- * knows. */
-static int find_ends(struct scene *scene)
+/* The looker is asked by a copy, since asking completes what it knows. */
+int scene_find_ends(const struct process *process, const struct looker *of, struct waits *waits)
 {
-    const struct examiner *examiner = scene->process->examiner;
-    struct looker looker = *scene->looker;
+    const struct examiner *examiner = process->examiner;
+    struct looker looker = *of;
     const struct waits_reader reader = {
         .may_look = looker_may_look,
         .arg = &looker,
@@ -161,7 +160,7 @@ static int find_ends(struct scene *scene)
         .ask_arg = examiner ? examiner->arg : NULL,
     };
 
-    return waits_between(&scene->waits, scene->process->pid, &reader);
+    return waits_between(waits, process->pid, &reader);
 }
 
 /* Finishes the waits, which were read, or hands them out. */
@@ -174,7 +173,7 @@ static int take_waits(struct scene *scene)
     if (r < 0 || scene->target->core)
         return r;
     if (!scene->told)
-        return find_ends(scene);
+        return scene_find_ends(scene->process, scene->looker, waits);
     *scene->told = *waits;
     *waits = (struct waits){0};
     return 0;
@@ -329,7 +328,7 @@ static int ask_for_rows(const struct subject *of, struct wanted *const *wanted, 
         if (!source->between)
             continue;
         if (!between)
-            r = find_ends(&scene);
+            r = scene_find_ends(of->process, of->looker, &scene.waits);
         between = true;
         if (r == 0)
             r = source->fill(&scene, &wanted[i]->use, &wanted[i]->rows);

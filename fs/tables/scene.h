@@ -79,6 +79,9 @@ struct scene {
 /* The target of a subject: read, or only held where it is somebody else who reads the process. A
  * reference; NULL: it has ended. */
 struct target *scene_target(struct process *process);
+/* Looks for who is at the other ends of a process's waits, in the name of who looks: as
+ * waits_between(). */
+int scene_find_ends(const struct process *process, const struct looker *of, struct waits *waits);
 /* Whether rows of the table are read by somebody else, too, who is only waited for. Not where the
  * daemon traces the process: then only it can stop its threads. */
 bool scene_is_examined(const struct process *process, const struct table *table);

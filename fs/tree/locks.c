@@ -17,6 +17,7 @@
 #include "fs/format/locks.h"
 #include "fs/process/process.h"
 #include "fs/recording/held_threads.h"
+#include "fs/tables/scene.h"
 #include "fs/tree/file.h"
 #include "fs/tree/from_snapshot.h"
 
@@ -70,28 +71,14 @@ static int take_waits(struct file_context *context, struct waits_reading *readin
     return r;
 }
 
-/* Looks for who is at the other ends, in the reader's name. */
-static int find_ends(struct file_context *context, struct waits *waits)
-{
-    const struct examiner *examiner = context->process->examiner;
-    struct looker looker = {.access = context->access, .principals = *context->principals};
-    const struct waits_reader reader = {
-        .may_look = looker_may_look,
-        .arg = &looker,
-        .ask = examiner ? examiner->end : NULL,
-        .ask_arg = examiner ? examiner->arg : NULL,
-    };
-
-    return waits_between(waits, context->target->pid, &reader);
-}
-
 int locks_render(struct file_context *context, struct text *out)
 {
     _cleanup_(waits_reading_deinit) struct waits_reading reading = {.target = context->target};
+    const struct looker looker = {.access = context->access, .principals = *context->principals};
 
     int r = take_waits(context, &reading);
     if (r == 0 && !context->target->core) /* nobody waits for it any more */
-        r = find_ends(context, &reading.waits);
+        r = scene_find_ends(context->process, &looker, &reading.waits);
     if (r == 0)
         locks_add(&reading.waits, out);
     return r < 0 ? snapshot_error(context, r) : 0;

@@ -214,7 +214,7 @@ static bool is_undefined(struct view *view, uint64_t at, const struct tensor *of
            !load64(p + 8 * (of->back + IMPL_SIZES)) && !load64(p + 8 * (of->back + IMPL_NUMEL));
 }
 
-static bool is_alike(const struct tensor *a, const struct tensor *b)
+bool tensor_is_alike(const struct tensor *a, const struct tensor *b)
 {
     return a->type == b->type && a->ndim == b->ndim &&
            !memcmp(a->sizes, b->sizes, a->ndim * sizeof *a->sizes);
@@ -241,7 +241,7 @@ static void read_autograd(struct view *view, uint64_t at, struct tensor *out)
         gradient = (struct tensor){0};
         if (is_undefined(view, grad, out))
             out->knows_autograd = true;
-        else if (read_impl(view, grad, out->back, &gradient) && is_alike(&gradient, out)) {
+        else if (read_impl(view, grad, out->back, &gradient) && tensor_is_alike(&gradient, out)) {
             out->knows_autograd = true;
             out->gradient = grad;
         }
@@ -315,7 +315,7 @@ int tensor_read(struct view *view, const struct offsets *offsets, uint64_t objec
 int tensor_read_gradient(struct view *view, const struct tensor *of, struct tensor *out)
 {
     *out = (struct tensor){0};
-    if (!of->gradient || !read_impl(view, of->gradient, of->back, out) || !is_alike(out, of))
+    if (!of->gradient || !read_impl(view, of->gradient, of->back, out) || !tensor_is_alike(out, of))
         return -ENOENT;
     if (!view_read64(view, out->impl + 8ull * out->back, &out->object))
         out->object = 0;

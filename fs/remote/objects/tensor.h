@@ -66,9 +66,12 @@ bool tensor_is_type(struct view *view, const struct offsets *offsets, uint64_t t
  * out as known. */
 int tensor_read(struct view *view, const struct offsets *offsets, uint64_t object,
                 struct tensor *out);
-/* tensor_read() without a check of its type: tensor_is_type() said so. */
+/* tensor_read() without a check of its type: tensor_is_type() said so. -EAGAIN: what tells is
+ * queued, in a view that defers. */
 int tensor_read_object(struct view *view, const struct offsets *offsets, uint64_t object,
                        struct tensor *out);
+/* Whether both have the same type and sizes. */
+bool tensor_is_alike(const struct tensor *a, const struct tensor *b);
 /* Reads the gradient of a tensor. -ENOENT: it has none, or it isn't known. */
 int tensor_read_gradient(struct view *view, const struct tensor *of, struct tensor *out);
 

@@ -4,7 +4,6 @@
 #include "fs/base/array.h"
 
 #include <errno.h>
-#include <string.h>
 
 #define GROUP 64  /* tensors that are read together */
 #define ROUNDS 16 /* of queueing what they refer to: more than any of them takes */
@@ -93,8 +92,7 @@ static bool is_gradient(struct visiting *v, const struct tensor *tensor, const s
 
     return torch_tensor_read(v->target, v->view, v->models->held[known->held].object, &parameter,
                              &gradient) == 0 &&
-           gradient.impl == tensor->impl && gradient.ndim == tensor->ndim &&
-           !memcmp(gradient.sizes, tensor->sizes, tensor->ndim * sizeof *tensor->sizes);
+           gradient.impl == tensor->impl && tensor_is_alike(&gradient, tensor);
 }
 
 static int visit_one(struct visiting *v, const struct tensor *tensor, const struct known *known)
