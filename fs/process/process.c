@@ -169,10 +169,12 @@ static bool look_for_agent(struct process *process, struct target *target)
 
     if (!process->examiner || !recording_wants_agent(process->recording))
         return true;
-    bool is_there = process->examiner->examine(process->examiner->arg, process->pid,
-                                               process->start_time, false, &now) == 0 &&
-                    now.agent.record_addr;
+    int r = process->examiner->examine(process->examiner->arg, process->pid, process->start_time,
+                                       false, &now);
+    bool is_there = r == 0 && now.agent.record_addr;
     tell_agent(process, target, is_there ? &now.agent : NULL);
+    if (r == -ETIMEDOUT || r == -EAGAIN || r == -EIO) /* nobody has looked */
+        recording_expect(process->recording, false);
     return is_there;
 }
 
