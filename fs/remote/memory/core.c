@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
+#include "fs/base/open_within.h"
 #include "fs/proc/procfs.h"
 #include "fs/remote/memory/core_unpack.h"
 #include "fs/remote/memory/elf.h"
@@ -11,13 +12,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/procfs.h>
-#include <sys/syscall.h>
 
 #define PAGE 4096u
 #define NOTE_NAME_MAX 32
@@ -425,7 +424,7 @@ static int find_path(const struct opening *o, const struct core_object *object)
         return -1;
     }
     _cleanup_close_ int root = open(o->core->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return root < 0 ? -1 : (int)syscall(SYS_openat2, root, object->path, &how, sizeof how);
+    return root < 0 ? -1 : open_within(root, object->path, &how);
 }
 
 static int open_regular(const struct opening *o, const struct core_object *object)
