@@ -305,27 +305,16 @@ bool recording_due(struct recording *recording)
     return due;
 }
 
-/* Nobody knows what its agent wants now: it may want memory to be watched. */
-static void doubt(struct recording *recording)
-{
-    _guard_mutex_(&recording->lock);
-    recording->watching = recording->running;
-}
-
 int recording_refresh(struct recording *recording, struct target *target)
 {
     const struct timespec t = timespec_of(monotonic_ns() + REFRESH_WAIT);
     int r = -EAGAIN;
 
-    if (pthread_mutex_clocklock(&recording->looking, CLOCK_MONOTONIC, &t) != 0) {
-        doubt(recording);
+    if (pthread_mutex_clocklock(&recording->looking, CLOCK_MONOTONIC, &t) != 0)
         return 0;
-    }
     for (int tries = 0; r == -EAGAIN && tries < CHANGE_TRIES; tries++)
         r = refresh(recording, target);
     pthread_mutex_unlock(&recording->looking);
-    if (r == -EAGAIN)
-        doubt(recording);
     return r == -ENOENT || r == -EOPNOTSUPP || r == -EAGAIN ? 0 : r;
 }
 

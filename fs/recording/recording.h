@@ -84,8 +84,7 @@ size_t recording_size(struct recording *recording);
 
 /* Whether there was an agent that runs, when its record was last read. */
 bool recording_attached(struct recording *recording);
-/* Whether that agent wanted any memory to be watched (agent/wire/proto.h, struct probe_watch); also
- * where its record couldn't be read just then, so that nobody knows. */
+/* Whether that agent wanted any memory to be watched (agent/wire/proto.h, struct probe_watch). */
 bool recording_watching(struct recording *recording);
 
 /* The agent of the last look; *out: as it was then. False: there was none, or it didn't run. */

@@ -89,7 +89,9 @@ static int ask(struct file_context *context, struct session *session,
     if (request->here)
         lifetime_asked(context->lifetime, session);
     registry_watch(context->registry, context->process);
-    if (recording_watching(context->recording))
+    /* the record may just change, so that nobody knows yet what it wants */
+    if (recording_watching(context->recording) ||
+        (eval.size && memmem(eval.text, eval.size, "watch", 5)))
         watches_settle(context->process->watches);
     if (r == 0) {
         outcome->cleared = replaces;

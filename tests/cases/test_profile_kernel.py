@@ -349,6 +349,7 @@ def test_an_ended_process_leaves_nothing(probe, any_python, kernel):
     target = any_python.run("shares.py", "mix")
     own = probe.mount()
     started(own, target, "profile wall 997hz", 50)
+    eventually(lambda: "in_python" in own.read(target.pid, "profile", "top"), patience(30), "its turn")
     os.kill(target.pid, signal.SIGKILL)
     target.process.wait(patience(30))
     eventually(lambda: not descriptors(own.pid, "[perf_event]"), patience(30), "the end of its events")
