@@ -497,27 +497,33 @@ static void test_only_reads(void)
          TWICE(m, n) TWICE(n, o) TWICE(o, p) TWICE(p, q) TWICE(q, r) TWICE(r, s) TWICE(s, t) \
              TWICE(t, u) TWICE(u, v) TWICE(v, w) "z AS (SELECT 1) SELECT count(*) FROM w"
 
-static void test_limits(void)
+/* Is ended after 0.1 s: while it runs, or, on a slow machine too, while it is planned. */
+static void takes_too_long(const char *sql)
 {
     struct provider from = provider();
     struct text out = TEXT_INIT;
 
     from.deadline_ns = 100000000;
-    CHECK_INT(run_on(&from, "SELECT count(*) FROM numbers a, numbers b, numbers c", FORMAT_CSV,
-                     &out),
-              -ETIMEDOUT);
+    int r = run_on(&from, sql, FORMAT_CSV, &out);
+    CHECK(r == -ETIMEDOUT || r == -EINVAL);
     CHECK_STR(out.data, "over the limit: a statement may take 10 s");
+    text_deinit(&out);
+}
+
+static void test_limits(void)
+{
+    struct provider from = provider();
+    struct text out = TEXT_INIT;
+
     /* one call of a function can't be interrupted: it has to be short by itself */
     CHECK_INT(run_on(&from, "SELECT instr(hex(zeroblob(4000000)), hex(zeroblob(2000000)) || '1')",
                      FORMAT_CSV, &out),
               0);
-    CHECK_INT(run_on(&from, "SELECT hex(zeroblob(8000000)) REGEXP '(0*)*(0*)*1'", FORMAT_CSV, &out),
-              -ETIMEDOUT);
-
+    takes_too_long("SELECT count(*) FROM numbers a, numbers b, numbers c");
+    takes_too_long("SELECT hex(zeroblob(8000000)) REGEXP '(0*)*(0*)*1'");
     for (size_t i = 0; i < sizeof long_ones / sizeof *long_ones; i++)
-        CHECK_INT(run_on(&from, long_ones[i], FORMAT_CSV, &out), -ETIMEDOUT);
-    CHECK_INT(run_on(&from, DOUBLING, FORMAT_CSV, &out), -EINVAL); /* it is never planned */
-    CHECK_STR(out.data, "over the limit: a statement may take 10 s");
+        takes_too_long(long_ones[i]);
+    takes_too_long(DOUBLING); /* it is never planned */
 
     from = provider();
     from.memory = 8 << 20;
