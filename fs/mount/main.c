@@ -176,19 +176,30 @@ static int serve(struct options *options, struct mount *mount)
     return r;
 }
 
+static int open_core(const struct options *options, const struct core_option *option,
+                     struct mount *mount, struct text *why)
+{
+    struct core *core;
+
+    int r = core_open(option->path, option->executable, options->sysroot, &core, why);
+    if (r < 0)
+        return r;
+    r = core_parse(core, NULL, why);
+    if (r < 0) {
+        core_free(core);
+        return r;
+    }
+    return registry_open_core(mount->registry, core, &mount->access.daemon.ns, why);
+}
+
 /* Says itself what is wrong. */
 static int open_cores(const struct options *options, struct mount *mount)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
     int r = 0;
 
-    for (size_t i = 0; i < options->ncores && r == 0; i++) {
-        const struct core_option *option = &options->cores[i];
-        struct core *core;
-        r = core_open(option->path, option->executable, options->sysroot, &core, &why);
-        if (r == 0)
-            r = registry_open_core(mount->registry, core, &mount->access.daemon.ns, &why);
-    }
+    for (size_t i = 0; i < options->ncores && r == 0; i++)
+        r = open_core(options, &options->cores[i], mount, &why);
     if (r < 0)
         complain(&why);
     return r;
