@@ -80,11 +80,11 @@ class Probe:
     def children(self):
         """The pids of its child processes, and what they are called: {pid: name}."""
         found = {}
-        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):  # a thread's list misses some while another one ends
+        for process in pathlib.Path("/proc").glob("[0-9]*"):  # a thread's list misses some while another one ends
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                name, _, fields = path.read_text().partition("(")[2].rpartition(")")
+                name, _, fields = (process / "stat").read_text().partition("(")[2].rpartition(")")
                 if int(fields.split()[1]) == self.pid:
-                    found[int(path.parts[2])] = name
+                    found[int(process.name)] = name
         return found
 
     def owners(self):

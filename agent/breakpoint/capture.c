@@ -32,11 +32,9 @@ void capture_note_error(struct hit *hit)
 
 static PyObject *evaluate(struct hit *hit, int which, const char *text)
 {
-    struct expressions **compiled = capture_compiled(hit->interpreter);
-
-    if (!*compiled && !expression_bind()) /* which looks functions up: not at each hit */
+    if (!*hit->compiled && !expression_bind()) /* which looks functions up: not at each hit */
         return PyErr_NoMemory();
-    return expression_value(compiled, hit->breakpoint, which, text, &hit->scope);
+    return expression_value(hit->compiled, hit->breakpoint, which, text, &hit->scope);
 }
 
 bool capture_is_true(struct hit *hit)
@@ -64,20 +62,24 @@ void capture_set_scope(struct hit *hit)
     const struct reached *reached = hit->reached;
     const struct change *change = reached->change;
     struct expression_extra *extras = hit->scope.extras;
+    unsigned count = 0;
 
     hit->scope.frame = reached->frame;
     hit->scope.code = reached->code;
     if (reached->nextras) {
-        memcpy(extras, reached->extras, reached->nextras * sizeof *extras);
+        count = reached->nextras;
+        memcpy(extras, reached->extras, count * sizeof *extras);
     } else if (change) {
-        extras[0] = (struct expression_extra){"old", change->old_value};
-        extras[1] = (struct expression_extra){"new", change->new_value};
+        extras[count++] = (struct expression_extra){"old", change->old_value};
+        extras[count++] = (struct expression_extra){"new", change->new_value};
     } else if (value_name(hit)) {
-        extras[0] = (struct expression_extra){hit->breakpoint->kind == BREAKPOINT_RETURN
-                                                  ? "__return__"
-                                                  : "__exception__",
-                                              reached->value};
+        extras[count++] = (struct expression_extra){hit->breakpoint->kind == BREAKPOINT_RETURN
+                                                        ? "__return__"
+                                                        : "__exception__",
+                                                    reached->value};
     }
+    if (count < EXPRESSION_EXTRAS)
+        extras[count].name = NULL;
 }
 
 /* ---- captures ---- */

@@ -12,15 +12,13 @@ struct hit {
     struct interpreter *interpreter;
     struct breakpoint *breakpoint;
     const struct reached *reached;
+    struct expressions **compiled; /* in that interpreter, under its GIL */
     struct expression_scope scope;
     uint64_t number;
     bool escapes;                /* an exception is set that is the program's */
     char error[PROTO_WORDS_MAX]; /* "": none */
     struct repr captured;
 };
-
-/* What was compiled in an interpreter, under its GIL. */
-struct expressions **capture_compiled(const struct interpreter *interpreter);
 
 /* All run code of the program. */
 /* Before any of these: what expressions may name. */

@@ -22,7 +22,7 @@ struct expression_extra {
 struct expression_scope {
     PyFrameObject *frame; /* borrowed; NULL: there is none, and names are those of __main__ */
     PyObject *code;       /* of it */
-    struct expression_extra extras[EXPRESSION_EXTRAS]; /* name NULL: not there */
+    struct expression_extra extras[EXPRESSION_EXTRAS]; /* up to one without name */
 };
 
 /* `which` of expression_value() for the condition of a breakpoint. */

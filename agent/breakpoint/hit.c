@@ -16,8 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static unsigned inside;
-static __thread bool busy; /* in a hit: what is run there hits nothing */
+static unsigned inside[INTERPRETERS_MAX]; /* hits in each interpreter; changed with its GIL */
+static __thread unsigned *busy; /* that of a hit: what is run there hits nothing. NULL: in none */
 
 /* What was compiled in an interpreter, under its GIL. */
 static struct {
@@ -25,7 +25,7 @@ static struct {
     struct expressions *expressions;
 } compiled[INTERPRETERS_MAX];
 
-struct expressions **capture_compiled(const struct interpreter *interpreter)
+static struct expressions **compiled_in(const struct interpreter *interpreter)
 {
     __auto_type own = &compiled[interpreter_index(interpreter)];
 
@@ -262,6 +262,8 @@ static void write_row(struct hit *hit, double now)
 /* A breakpoint's condition holds once more. Whether this time counts (`after`, `every`). */
 static bool passes(struct breakpoint *breakpoint)
 {
+    if (!breakpoint->after && !breakpoint->every)
+        return true;
     uint64_t number = __atomic_add_fetch(&breakpoint->passed, 1, __ATOMIC_RELAXED);
 
     return number > breakpoint->after &&
@@ -292,8 +294,8 @@ static void reach(struct hit *hit)
 
     capture_set_scope(hit);
     bool holds = capture_is_true(hit);
-    if (hit->escapes || breakpoint_is_over(breakpoint) ||
-        !(holds ? passes(breakpoint) : hit->error[0] && raised(hit)))
+    if ((!holds && !hit->error[0]) || hit->escapes || breakpoint_is_over(breakpoint) ||
+        !(holds ? passes(breakpoint) : raised(hit)))
         return;
     hit->number = count_hit(breakpoint);
     if (!hit->number)
@@ -308,29 +310,44 @@ static void reach(struct hit *hit)
     }
 }
 
+/* With the GIL, so that no two threads do it at once: an addition that is atomic costs more. */
+static void count(unsigned *hits, int more)
+{
+    __atomic_store_n(hits, *hits + (unsigned)more, __ATOMIC_RELEASE);
+}
+
 bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,
                  const struct reached *reached)
 {
+    unsigned *hits = &inside[interpreter_index(interpreter)];
+    unsigned **own = &busy; /* one look: each at such a variable is a call */
     struct hit hit;
 
-    if (busy || breakpoint_is_over(breakpoint))
+    if (*own || breakpoint_is_over(breakpoint))
         return true;
-    busy = true;
-    __atomic_fetch_add(&inside, 1, __ATOMIC_RELAXED);
+    *own = hits;
+    count(hits, 1);
     hit.interpreter = interpreter;
     hit.breakpoint = breakpoint;
     hit.reached = reached;
-    hit.scope = (struct expression_scope){0};
+    hit.compiled = compiled_in(interpreter);
     hit.escapes = false;
     hit.number = 0;
     hit.error[0] = '\0';
     reach(&hit);
-    __atomic_fetch_sub(&inside, 1, __ATOMIC_RELEASE);
-    busy = false;
+    count(hits, -1);
+    *own = NULL;
     return !hit.escapes;
 }
 
-static bool is_inside(void) { return __atomic_load_n(&inside, __ATOMIC_ACQUIRE); }
+static bool is_inside(void)
+{
+    unsigned hits = 0;
+
+    for (size_t i = 0; i < INTERPRETERS_MAX; i++)
+        hits += __atomic_load_n(&inside[i], __ATOMIC_ACQUIRE);
+    return hits;
+}
 
 bool hit_list_begin(struct hit_list *list, unsigned room)
 {
@@ -339,20 +356,23 @@ bool hit_list_begin(struct hit_list *list, unsigned room)
     return list->all;
 }
 
+void hit_list_end(struct hit_list *list)
+{
+    if (list->all != list->few)
+        free(list->all);
+}
+
 bool hit_list_run(struct hit_list *list, struct interpreter *interpreter, struct reached *reached)
 {
     bool fine = true;
 
-    Py_IncRef((PyObject *)reached->frame);
     if (list->count && reached->line == 0)
         reached->line = PyFrame_GetLineNumber(reached->frame);
     for (unsigned i = 0; i < list->count; i++) {
         fine = fine && hit_reached(interpreter, list->all[i], reached);
         breakpoint_unref(list->all[i]);
     }
-    Py_DecRef((PyObject *)reached->frame);
-    if (list->all != list->few)
-        free(list->all);
+    hit_list_end(list);
     return fine;
 }
 
@@ -367,13 +387,18 @@ bool hit_wait(void)
 
 void hit_forget_removed(struct interpreter *interpreter)
 {
-    expressions_forget(capture_compiled(interpreter));
+    expressions_forget(compiled_in(interpreter));
 }
 
 void hit_leave(struct interpreter *interpreter)
 {
     if (!is_inside())
-        expressions_free(capture_compiled(interpreter));
+        expressions_free(compiled_in(interpreter));
 }
 
-void hit_forget(void) { inside = busy; }
+void hit_forget(void)
+{
+    memset(inside, 0, sizeof inside);
+    if (busy)
+        *busy = 1;
+}

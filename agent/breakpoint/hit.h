@@ -71,6 +71,8 @@ struct hit_list {
 
 /* Makes a list without breakpoints, with room for so many. False: there is no memory. */
 bool hit_list_begin(struct hit_list *list, unsigned room);
+/* Releases a list in which there are none. */
+void hit_list_end(struct hit_list *list);
 /* Hits all breakpoints of a list, in their order, and releases it. reached->line, if it is 0, is
  * filled in. False: an exception is set that the program is to see. */
 bool hit_list_run(struct hit_list *list, struct interpreter *interpreter, struct reached *reached);

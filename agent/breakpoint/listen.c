@@ -67,27 +67,31 @@ static bool is_meant(const struct breakpoint *breakpoint, bool lines)
  * Whether there are any, which hit_list_run() is to be called for. */
 static bool list_at(const struct code_place *place, bool lines, struct hit_list *list)
 {
-    unsigned count = 0;
+    unsigned room = 0;
 
     for (const struct code_place *at = place; at; at = at->next)
-        count += is_meant(at->breakpoint, lines);
-    if (!count || !hit_list_begin(list, count))
+        room++;
+    if (!room || !hit_list_begin(list, room))
         return false;
     for (const struct code_place *at = place; at; at = at->next)
         if (is_meant(at->breakpoint, lines))
             list->all[list->count++] = breakpoint_ref(at->breakpoint);
-    return true;
+    if (!list->count)
+        hit_list_end(list);
+    return list->count;
 }
 
 static enum hear_answer hit_again(struct interpreter *interpreter, const struct heard *heard,
                                   const struct code_place *place, int line)
 {
+    if (!place)
+        return HEAR_DISABLE;
     struct reached reached = {
         heard_frame(heard), heard->code, line, NULL, NULL, STOP_BREAKPOINT, heard->event,
     };
     struct hit_list list;
 
-    if (!reached.frame || !place)
+    if (!reached.frame)
         return HEAR_DISABLE;
     if (place->event == PLACE_START && has_started(reached.frame, heard->code))
         return HEAR_ON;
@@ -112,19 +116,20 @@ static enum hear_answer get_to(struct interpreter *interpreter, const struct hea
                              : heard->event == HEAR_START ? PLACE_START
                                                           : PLACE_RETURN;
     const struct places *places = places_here(interpreter);
+    const struct code_place *place = places ? places_at(places, heard->code, event, heard->line)
+                                            : NULL;
+
+    if (places && !place && event == PLACE_LINE && !hear_tells_of_jumps())
+        return hit_again(interpreter, heard, generator_at(places, heard->code, heard->line),
+                         heard->line);
+    if (!place)
+        return HEAR_DISABLE;
     struct reached reached = {
         heard_frame(heard), heard->code,  heard->line, heard->value, NULL,
         STOP_BREAKPOINT,    heard->event,
     };
     struct hit_list list;
-
-    const struct code_place *place = places ? places_at(places, heard->code, event, heard->line)
-                                            : NULL;
-    if (places && !place && event == PLACE_LINE && !hear_tells_of_jumps())
-        return hit_again(interpreter, heard, generator_at(places, heard->code, heard->line),
-                         heard->line);
-    if (!reached.frame ||
-        (place && place->again && places_again(places, place, offset_in(reached.frame))) ||
+    if (!reached.frame || (place->again && places_again(places, place, offset_in(reached.frame))) ||
         !list_at(place, false, &list))
         return HEAR_DISABLE;
     if (event == PLACE_START)

@@ -71,15 +71,17 @@ static bool put_value(struct repr_out *out, PyObject *value);
 /* What somebody's repr() returned. */
 static bool put_repr(struct repr_out *out, PyObject *value)
 {
-    _cleanup_unref_ PyObject *repr = PyObject_Repr(value), *owner = NULL;
+    _cleanup_unref_ PyObject *repr = PyObject_Repr(value), *plain = NULL, *owner = NULL;
+    PyObject *str = repr;
     struct ring_text text;
 
     if (!repr)
         return false;
-    _cleanup_unref_ PyObject *plain = PyUnicode_FromObject(repr); /* of a subclass */
-    if (plain && text_of(plain, &text, &owner))
+    if (!is_exactly(repr, &PyUnicode_Type))
+        str = plain = PyUnicode_FromObject(repr); /* of a subclass */
+    if (str && text_of(str, &text, &owner))
         put_text(out, text.bytes, text.size);
-    return plain;
+    return str;
 }
 
 /* A long str or bytes: no more of it is shown than there is room for. */
@@ -234,8 +236,9 @@ static bool add(struct repr *repr, const char *name, PyObject *value, const char
 
     if (repr->full)
         return true;
-    put(&out, ", \"", repr->values ? 3 : 0);
-    put(&out, "\"", repr->values ? 0 : 1);
+    if (repr->values)
+        put(&out, ", ", 2);
+    put(&out, "\"", 1);
     put_string(&out, name);
     put(&out, "\": \"", 4);
     size_t begin = out.size;
@@ -253,7 +256,8 @@ static bool add(struct repr *repr, const char *name, PyObject *value, const char
     } else {
         bool cut = out.full;
         out.full = false;
-        put(&out, CUT, cut ? 3 : 0);
+        if (cut)
+            put(&out, CUT, 3);
         put(&out, "\"", 1);
     }
     repr->size = out.size;

@@ -32,32 +32,39 @@ static bool put(struct front *front, const char *bytes, size_t size)
     return true;
 }
 
-static bool put_line(struct front *front, int64_t line)
+/* Writes a number so that it ends at `end`; returns where it begins. */
+static char *put_line(char *end, int64_t line)
 {
-    char digits[16];
-    char *at = digits + sizeof digits;
+    uint32_t left = line > 0 ? (uint32_t)line : 0; /* an int, in CPython */
 
-    for (uint64_t left = line > 0 ? (uint64_t)line : 0; left || at == digits + sizeof digits;
-         left /= 10)
-        *--at = (char)('0' + left % 10);
-    return put(front, at, (size_t)(digits + sizeof digits - at));
+    do
+        *--end = (char)('0' + left % 10);
+    while (left /= 10);
+    return end;
 }
 
 /* Puts a frame in front of the text, all of it or nothing. */
 static bool put_site(struct front *front, const struct code_site *site, bool first)
 {
-    struct front tried = *front;
+    char end[16], *const behind = end + sizeof end;
+    char *begin = behind;
 
-    if ((first || put(&tried, ";", 1)) && put(&tried, ")", 1) && put_line(&tried, site->line) &&
-        put(&tried, ":", 1) && put(&tried, site->file.bytes, site->file.size) &&
-        put(&tried, " (", 2) && put(&tried, site->func.bytes, site->func.size)) {
-        *front = tried;
-        return true;
-    }
-    return false;
+    if (!first)
+        *--begin = ';';
+    *--begin = ')';
+    begin = put_line(begin, site->line);
+    *--begin = ':';
+    size_t size = (size_t)(behind - begin);
+    if (site->func.size + 2 + site->file.size + size > (size_t)(front->at - front->begin))
+        return false;
+    put(front, begin, size);
+    put(front, site->file.bytes, site->file.size);
+    put(front, " (", 2);
+    return put(front, site->func.bytes, site->func.size);
 }
 
-struct ring_text stack_text(struct code_sites *sites, PyFrameObject *frame, unsigned frames,
+struct ring_text stack_text(struct code_sites *sites, PyFrameObject *frame,
+                            const struct code_site *innermost, unsigned frames,
                             char buffer[RING_TEXT_MAX])
 {
     struct front front = {buffer + 4, buffer + RING_TEXT_MAX};
@@ -66,9 +73,11 @@ struct ring_text stack_text(struct code_sites *sites, PyFrameObject *frame, unsi
 
     Py_IncRef((PyObject *)frame);
     for (unsigned depth = 0; frame && fits && depth < frames; depth++) {
-        PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-        stack_text_site(sites, frame, code, &site);
-        fits = put_site(&front, &site, depth == 0);
+        const struct code_site *here = depth == 0 ? innermost : NULL;
+        PyObject *code = here ? NULL : (PyObject *)PyFrame_GetCode(frame);
+        if (code)
+            stack_text_site(sites, frame, code, &site);
+        fits = put_site(&front, here ? here : &site, depth == 0);
         Py_DecRef(code);
         PyFrameObject *back = python.frame_back(frame);
         Py_DecRef((PyObject *)frame);

@@ -51,6 +51,7 @@ struct tool {
     PyObject *functions[HEAR_EVENTS]; /* NULL: nobody hears of it */
     const struct hearer *hearers[HEARERS];
     unsigned everywhere[HEARERS], local[HEARERS]; /* what they asked for */
+    unsigned asked[HEAR_EVENTS];                  /* who, one bit each, asked for either */
     bool taken;
     int id;        /* if taken */
     unsigned turn; /* how often one was taken: then what was said of code is lost */
@@ -200,34 +201,30 @@ static struct interpreter *find(const PyObject *function, struct tool **tool,
 {
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)
         for (size_t k = 0; k < TOOLS && interpreters[i].used; k++)
-            for (*event = 0; *event < HEAR_EVENTS; ++*event) {
-                *tool = &all[i].tools[k];
-                if ((*tool)->functions[*event] == function)
+            for (enum hear_event at = 0; at < HEAR_EVENTS; at++)
+                if (all[i].tools[k].functions[at] == function) {
+                    *tool = &all[i].tools[k];
+                    *event = at;
                     return &interpreters[i];
-            }
+                }
     return NULL;
 }
 
 /* What the arguments of an event say (Doc/library/sys.monitoring.rst). */
 static struct heard read_event(enum hear_event event, PyObject *const *args)
 {
-    bool jump = event == HEAR_JUMP,
-         has_value = event != HEAR_START && event != HEAR_RESUME && event != HEAR_LINE && !jump;
+    struct heard heard = {.event = event, .code = args[0]};
 
-    return (struct heard){
-        .event = event,
-        .code = args[0],
-        .line = event == HEAR_LINE ? (int)PyLong_AsLong(args[1]) : 0,
-        .from = jump ? (int)PyLong_AsLong(args[1]) : 0,
-        .to = jump ? (int)PyLong_AsLong(args[2]) : 0,
-        .value = has_value ? args[2] : NULL,
-        .traceback = event == HEAR_RAISE ? PyException_GetTraceback(args[2]) : NULL,
-    };
-}
-
-static bool is_asked_by(const struct tool *self, enum hearer_id id, enum hear_event event)
-{
-    return (self->everywhere[id] | self->local[id]) & HEAR_BIT(event);
+    if (event == HEAR_LINE) {
+        heard.line = (int)PyLong_AsLong(args[1]);
+    } else if (event == HEAR_JUMP) {
+        heard.from = (int)PyLong_AsLong(args[1]);
+        heard.to = (int)PyLong_AsLong(args[2]);
+    } else if (event != HEAR_START && event != HEAR_RESUME) {
+        heard.value = args[2];
+        heard.traceback = event == HEAR_RAISE ? PyException_GetTraceback(args[2]) : NULL;
+    }
+    return heard;
 }
 
 /* A hearer may take itself and any other out. */
@@ -236,9 +233,11 @@ static enum hear_answer tell_of(struct interpreter *interpreter, const struct to
 {
     enum hear_answer answer = HEAR_ON;
 
-    for (enum hearer_id id = 0; id < HEARERS && answer != HEAR_RAISED; id++)
-        if (is_asked_by(self, id, heard->event))
-            answer = self->hearers[id]->on[heard->event](interpreter, heard);
+    for (unsigned left = self->asked[heard->event]; left && answer != HEAR_RAISED;) {
+        enum hearer_id id = (enum hearer_id)__builtin_ctz(left);
+        answer = self->hearers[id]->on[heard->event](interpreter, heard);
+        left = self->asked[heard->event] & ~((2u << id) - 1);
+    }
     return answer;
 }
 
@@ -379,6 +378,17 @@ static int watch_code(struct monitoring *self)
     return self->watcher ? 0 : -EIO;
 }
 
+/* Notes what a hearer asks for now. */
+static void ask(struct tool *self, enum hearer_id id, unsigned everywhere, unsigned local)
+{
+    self->everywhere[id] = everywhere;
+    self->local[id] = local;
+    for (enum hear_event event = 0; event < HEAR_EVENTS; event++) {
+        self->asked[event] &= ~(1u << id);
+        self->asked[event] |= (everywhere | local) & HEAR_BIT(event) ? 1u << id : 0;
+    }
+}
+
 int monitoring_begin(struct interpreter *interpreter, const struct hearer *hearer,
                      unsigned everywhere, unsigned local)
 {
@@ -391,8 +401,7 @@ int monitoring_begin(struct interpreter *interpreter, const struct hearer *heare
     if (r < 0)
         return r;
     self->hearers[hearer->id] = hearer;
-    self->everywhere[hearer->id] = everywhere;
-    self->local[hearer->id] = local;
+    ask(self, hearer->id, everywhere, local);
     r = turn_on(self);
     if (r == 0)
         turn_off(self); /* what isn't asked for any more */
@@ -431,6 +440,6 @@ void monitoring_end(struct interpreter *interpreter, const struct hearer *hearer
     if (hearer->code_made)
         self->watcher = 0;
     tool->hearers[hearer->id] = NULL;
-    tool->everywhere[hearer->id] = tool->local[hearer->id] = 0;
+    ask(tool, hearer->id, 0, 0);
     turn_off(tool);
 }

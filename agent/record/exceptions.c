@@ -122,7 +122,7 @@ static void add_scene(struct exceptions *self, const struct raise *raise,
         self->locals.left_out += locals;
         return;
     }
-    row->stack = stack_text(&self->sites, raise->frame, STACK_FRAMES, self->stack);
+    row->stack = stack_text(&self->sites, raise->frame, NULL, STACK_FRAMES, self->stack);
     row->left_out = count_left_out(&self->stacks);
     if (!locals || !takes(&self->locals, row->ts, LOCALS_MAX))
         return;

@@ -521,7 +521,7 @@ static void see_frames(struct loops *self, PyFrameObject *frame, struct blocked_
     copy_text(&place->func, place->texts[2], &site.func);
     copy_text(&place->file, place->texts[3], &site.file);
     place->line = site.line;
-    place->stack = stack_text(&self->sites, frame, STACK_FRAMES_MAX, place->texts[4]);
+    place->stack = stack_text(&self->sites, frame, &site, STACK_FRAMES_MAX, place->texts[4]);
 }
 
 /* Looks at the thread of a loop that has been blocked since then. */

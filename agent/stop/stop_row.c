@@ -52,7 +52,7 @@ void stop_row_place(struct interpreter *interpreter, PyFrameObject *frame, PyObj
     stack_text_site(sites, frame, code, &site);
     row->func = site.func;
     row->file = site.file;
-    row->stack = stack_text(sites, frame, STACK_FRAMES_MAX, stack);
+    row->stack = stack_text(sites, frame, &site, STACK_FRAMES_MAX, stack);
 }
 
 /* ---- why ---- */

@@ -1,13 +1,13 @@
 #include "contrib/web/files.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/open_within.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/magic.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -16,12 +16,10 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <time.h>
 
 #define LOOK_MS 50 /* how often it is looked whether the client is still there */
-#define OPENS_MAX 1000
 
 struct request {
     const struct question *question;
@@ -40,10 +38,7 @@ int files_open(const char *mount, const char *path, int flags)
     if (top < 0 || fstatfs(top, &fs) < 0 || fs.f_type != FUSE_SUPER_MAGIC ||
         faccessat(top, "help", F_OK, 0) < 0)
         return -ENODEV;
-    int fd, tries = 0;
-    do /* while something is renamed anywhere the kernel can't tell where ".." leads: EAGAIN */
-        fd = (int)syscall(SYS_openat2, top, *path ? path : ".", &how, sizeof how);
-    while (fd < 0 && errno == EAGAIN && tries++ < OPENS_MAX);
+    int fd = open_within(top, *path ? path : ".", &how);
     return fd < 0 ? -errno : fd;
 }
 

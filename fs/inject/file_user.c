@@ -1,6 +1,7 @@
 #include "fs/inject/file_user.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/open_within.h"
 #include "fs/base/worker.h"
 #include "fs/proc/procfs.h"
 
@@ -8,7 +9,6 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/nsfs.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/fsuid.h>
@@ -177,7 +177,7 @@ int open_beneath(int directory, const char *path, int flags, mode_t mode, bool o
                    (one_mount ? RESOLVE_NO_XDEV : 0),
     };
 
-    int fd = (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
+    int fd = open_within(directory, path, &how);
     return fd >= 0 ? fd : -errno;
 }
 

@@ -176,19 +176,35 @@ static int serve(struct options *options, struct mount *mount)
     return r;
 }
 
+/* Opens it, and reads it where this process does. */
+static int open_core(const struct options *options, const struct core_option *option,
+                     unsigned number, struct mount *mount, struct text *why)
+{
+    struct process *process;
+    struct core *core;
+
+    int r = core_open(option->path, option->executable, options->sysroot, &core, why);
+    if (r < 0)
+        return r;
+    r = mount->owners ? owners_read_core(mount->owners, core, number, why)
+                      : core_parse(core, NULL, why);
+    if (r < 0) {
+        core_free(core);
+        return r;
+    }
+    return registry_open_core(mount->registry, core, &mount->access.daemon.ns, &process, why);
+}
+
 /* Says itself what is wrong. */
 static int open_cores(const struct options *options, struct mount *mount)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
-    int r = 0;
+    int r = options->ncores > REGISTRY_CORES_MAX ? -E2BIG : 0;
 
-    for (size_t i = 0; i < options->ncores && r == 0; i++) {
-        const struct core_option *option = &options->cores[i];
-        struct core *core;
-        r = core_open(option->path, option->executable, options->sysroot, &core, &why);
-        if (r == 0)
-            r = registry_open_core(mount->registry, core, &mount->access.daemon.ns, &why);
-    }
+    if (r < 0)
+        text_printf(&why, "more than %d core files", REGISTRY_CORES_MAX);
+    for (unsigned i = 0; i < options->ncores && r == 0; i++)
+        r = open_core(options, &options->cores[i], i, mount, &why);
     if (r < 0)
         complain(&why);
     return r;

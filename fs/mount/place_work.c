@@ -130,8 +130,10 @@ static bool is_told_by_owner(const struct place_work *work)
     switch (work->call.op) {
     case OWNER_RENDER: return entry_passive(entry);
     case OWNER_FIND: /* which threads there are /proc says */
-        return entry_names_passive(child) && child->naming != &tids;
+        return entry_names_passive(child) && (child->naming != &tids || entry_core(child));
     case OWNER_LIST:
+        if (entry_core(entry))
+            return true;
         child = layout_next(entry, NULL);
         return entry->naming == &pids || (child && child->naming && entry_names_passive(child));
     default: return false;

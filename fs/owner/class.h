@@ -20,8 +20,9 @@ struct owner_class {
     uint32_t ngroups;
     gid_t groups[CLASS_GROUPS_MAX];
     uint32_t nobody; /* no rights, those of a number that no user has: for what was recorded, and
-                        statements. Where there is no such number they stay the daemon's own; the
-                        rest but user is 0 then */
+                        statements, and core files. Where there is no such number they stay the
+                        daemon's own; the rest but user and core is 0 then */
+    uint32_t core;   /* of nobody's: the number of the core file that it reads, and 1; 0: none */
 };
 
 /* What class_decide() wants to know of a target beside access_read_target(). */

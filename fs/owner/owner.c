@@ -3,6 +3,7 @@
 #include "fs/base/array.h"
 #include "fs/base/worker.h"
 #include "fs/owner/confine.h"
+#include "fs/owner/core_file.h"
 #include "fs/owner/message.h"
 #include "fs/owner/rings.h"
 #include "fs/owner/rows.h"
@@ -34,6 +35,7 @@ struct connection {
 
 struct owner_self {
     struct registry *registry;
+    struct process *core;   /* the registry's: of the core file that it reads; NULL: none */
     struct replies replies; /* none are ever given */
     struct access access;
     atomic_uint answered; /* calls, so far and now */
@@ -49,6 +51,10 @@ static int find(struct owner_self *self, const struct owner_call *call, struct p
 {
     struct process *process;
 
+    if (self->core) {
+        *out = process_ref(self->core);
+        return 0;
+    }
     int r = registry_lookup(self->registry, call->pid, &process);
     if (r == -ENOENT) {
         r = class_try(call->pid);
@@ -246,13 +252,15 @@ static bool look_after(struct owner_self *self)
 /* ---- the whole ---- */
 
 /* Gives up all rights but those that it is told to have. */
-static int become(struct owner_start *start)
+static int become(struct owner_start *start, struct core **core)
 {
     int ns = -1;
 
     int r = confine_descriptors(OWNER_CALLERS);
     if (r == 0)
         r = owner_receive(OWNER_CONTROL, start, sizeof *start, &ns);
+    if (r == 0 && start->class.core)
+        r = core_file_receive(OWNER_CONTROL, core);
     if (r == 0)
         r = start->acting.op ? confine_files(CONFINE_ACTING, start->acting.pid)
                              : confine_files(CONFINE_READING, 0);
@@ -263,7 +271,8 @@ static int become(struct owner_start *start)
     return r;
 }
 
-static int begin(struct owner_self *self)
+/* core: the core file that it reads; NULL: it reads processes. */
+static int begin(struct owner_self *self, struct core *core)
 {
     int r = callers_follow(OWNER_CALLERS);
 
@@ -272,18 +281,23 @@ static int begin(struct owner_self *self)
     if (r == 0)
         r = registry_new(&self->registry);
     replies_init(&self->replies);
-    return r == 0 ? confine_calls(CONFINE_READING) : r;
+    if (r == 0)
+        r = confine_calls(CONFINE_READING);
+    return r == 0 && core ? core_file_read(OWNER_CONTROL, core, self->registry,
+                                           &self->access.daemon.ns, &self->core)
+                          : r;
 }
 
 int owner_main(void)
 {
     struct owner_self self = {0};
     struct owner_start start = {0};
+    struct core *core = NULL;
 
     prctl(PR_SET_NAME, OWNER_PROCESS_NAME);
-    int r = become(&start);
+    int r = become(&start, &core);
     if (r == 0)
-        r = start.tries ? class_try(start.tries) : begin(&self);
+        r = start.tries ? class_try(start.tries) : begin(&self, core);
     if (r == 0 && start.acting.op)
         r = acting_begin(&start.acting);
     if (r == 0 && start.sampling.source)

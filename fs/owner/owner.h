@@ -1,7 +1,7 @@
-/* An owner process: reads the processes that have the same rights as itself, and nothing else, and
- * answers the mount's process, which started it (owners.h). It is to its targets what an ordinary
- * user's own mount is today: what is wrong with one of them, or attacks whoever reads it, gets no
- * further than their user could anyway.
+/* An owner process: reads the processes that have the same rights as itself, and nothing else, or
+ * one core file (core_file.h), and answers the mount's process, which started it (owners.h). It is
+ * to its targets what an ordinary user's own mount is today: what is wrong with one of them, or
+ * attacks whoever reads it, gets no further than their user could anyway.
  *
  * It ends with its control connection, or when nobody has asked it for a while. */
 #pragma once

@@ -4,12 +4,14 @@
 #include "fs/base/worker.h"
 #include "fs/inject/seccomp.h"
 #include "fs/owner/child.h"
+#include "fs/owner/core_file.h"
 #include "fs/owner/message.h"
 #include "fs/owner/owner.h"
 #include "fs/owner/rows.h"
 #include "fs/owner/statements.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/process.h"
+#include "fs/remote/memory/core.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/claims.h"
 
@@ -71,6 +73,8 @@ struct owners {
     struct attacher attacher;
     struct sampling_starter sampler;
     struct statements *statements;
+    struct core_file
+        cores[REGISTRY_CORES_MAX]; /* each its process's, which one thread starts at a time */
     int callers;
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t started; /* one was, or couldn't be */
@@ -135,6 +139,8 @@ void owners_free(struct owners *owners)
         end(owners, &owners->owners[i]);
     for (size_t i = 0; i < owners->nending; i++)
         waitpid(owners->ending[i], NULL, WNOHANG);
+    for (size_t i = 0; i < REGISTRY_CORES_MAX; i++)
+        text_deinit(&owners->cores[i].why);
     statements_free(owners->statements);
     if (owners->callers >= 0)
         close(owners->callers);
@@ -208,6 +214,8 @@ static int start_process(struct owners *owners, const struct owner_start *start,
     }
     *control = ends[0];
     r = send_start(*control, start, of);
+    if (r == 0 && start->class.core)
+        r = core_file_serve(&owners->cores[start->class.core - 1], *control, *pid);
     if (r == 0)
         r = receive_hello(*control, *pid);
     if (r >= 0)
@@ -644,19 +652,21 @@ static int greet(struct asking *asking)
 }
 
 /* Why there is no answer, if nobody has said so. */
-static void explain(int error, bool left, struct text *why)
+static void explain(int error, bool left, const struct owner_class *class, struct text *why)
 {
+    const char *what = class && class->core ? "this core file" : "the processes of that user";
+
     if (why->size)
         return;
     if (left)
         may_hang_explain(error, why);
     else if (error == -EIO || error == -EPROTO || error == -EPIPE)
-        text_puts(why, "what reads the processes of that user has crashed: read again");
+        text_printf(why, "what reads %s has crashed: read again", what);
     else if (error == -ETIME)
-        text_puts(why, "what reads the processes of that user was stopped, or did not answer; it "
-                       "was ended: read again");
+        text_printf(why, "what reads %s was stopped, or did not answer; it was ended: read again",
+                    what);
     else if (error != -EINTR)
-        text_puts(why, "what reads the processes of that user can't be started: try again");
+        text_printf(why, "what reads %s can't be started: try again", what);
 }
 
 /* Makes one call by one connection. Gives the connection back, or up. */
@@ -695,9 +705,8 @@ static uint64_t deadline_of(const struct owner_call *call)
         return OWNER_LARGE_NS;
     if (call->op != OWNER_RENDER && call->op != OWNER_SAY)
         return OWNER_NAMES_NS;
-    return !strncmp(entry->path, "<pid>/heap/", 11) || entry->render == table_render
-               ? OWNER_LARGE_NS
-               : OWNER_FILE_NS;
+    return strstr(entry->path, "/heap/") || entry->render == table_render ? OWNER_LARGE_NS
+                                                                          : OWNER_FILE_NS;
 }
 
 static int ask_class(struct owners *owners, const struct owner_class *class,
@@ -714,7 +723,7 @@ static int ask_class(struct owners *owners, const struct owner_class *class,
         r = ask_connected(&asking, request, &waiting, answer);
     *retries = r == -EPIPE || (asking.retries && r == -EIO);
     if (r < 0)
-        explain(r, waiting.left, &answer->why);
+        explain(r, waiting.left, class, &answer->why);
     return r == -EPIPE || r == -EPROTO ? -EIO : r == -ETIME ? -ETIMEDOUT : r;
 }
 
@@ -767,6 +776,13 @@ static int class_of(struct owners *owners, const struct owner_call *call, struct
     if (is_refused(known))
         use_own(out);
     return 0;
+}
+
+static void class_of_core(const struct owners *owners, unsigned number, struct owner_class *out)
+{
+    *out = (struct owner_class){.nobody = true,
+                                .user = owners->cores[number].core->stat.st_uid,
+                                .core = number + 1};
 }
 
 /* The kernel doesn't let the owner process read it. */
@@ -862,6 +878,10 @@ static int ask_whom(struct owners *owners, const struct owner_request *request,
     const struct owner_call *call = &request->call;
     struct owner_class class;
 
+    if (call->pid >= TARGET_CORE_PID) {
+        class_of_core(owners, (unsigned)(call->pid - TARGET_CORE_PID), &class);
+        return ask(owners, &class, request, work, interrupt, answer);
+    }
     int r = class_of(owners, call, &class);
     if (r < 0) {
         answer->error = r;
@@ -1002,7 +1022,7 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
                 struct text *why)
 {
     struct access_target left;
-    bool ended = process_left(process, &left);
+    bool ended = process_left(process, &left) && !process_is_core(process);
     struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
     _cleanup_free_ struct owner_request *request = malloc(OWNER_PIECE);
 
@@ -1034,7 +1054,7 @@ static int rows(void *arg, struct process *process, struct wanted *const *wanted
         r = rows_answer_read(&answer, wanted, n, waits);
     if (r == -EPROTO) {
         r = -EIO;
-        explain(r, false, &answer.why);
+        explain(r, false, NULL, &answer.why);
     }
     text_add(why, answer.why.data, answer.why.size);
     owner_answer_deinit(&answer);
@@ -1437,6 +1457,23 @@ static int say(void *arg, struct process *process, const struct asked_line *aske
         text_puts(why, "the process or the thread has ended");
     owner_answer_deinit(&answer);
     return r == 0 ? out->error : r;
+}
+
+int owners_read_core(struct owners *owners, struct core *core, unsigned number, struct text *why)
+{
+    struct core_file *file = &owners->cores[number];
+    struct owner_class class;
+
+    file->core = core;
+    class_of_core(owners, number, &class);
+    _guard_mutex_(&owners->lock);
+    int r = start(owners, owner_of(owners, &class), 0);
+    if (r < 0 && file->why.size)
+        text_add(why, file->why.data, file->why.size);
+    else if (r < 0)
+        text_printf(why, "core file %s: what reads it has crashed, or can't be started: %s",
+                    core->path, strerror(-r));
+    return r;
 }
 
 const struct statement_runner *owners_statements(struct owners *owners)

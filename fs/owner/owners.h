@@ -45,6 +45,11 @@ int owners_ask(struct owners *owners, const struct credentials *who, const struc
                struct may_hang *work, const struct interrupt *interrupt,
                struct owner_answer *answer);
 
+/* Has a core file read by a process of its own from now on; core: of core_open(), the number-th
+ * that registry_open_core() gets, which stays valid. To be called before there are other threads.
+ * -errno, and why says more. */
+int owners_read_core(struct owners *owners, struct core *core, unsigned number, struct text *why);
+
 /* Who runs statements, for as long as there are owners. */
 const struct statement_runner *owners_statements(struct owners *owners);
 /* Who tells the registry what processes are, for as long as there are owners. */

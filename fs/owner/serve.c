@@ -53,8 +53,8 @@ static bool thread_exists(const struct target *target, pid_t tid)
 {
     char path[64];
 
-    if (target->core)
-        return core_thread(target->core, tid);
+    if (target->core) /* which may be read elsewhere */
+        return !target->core->lwps.n || core_thread(target->core, tid);
     snprintf(path, sizeof path, "/proc/%d/task/%d", target->pid, tid);
     return access(path, F_OK) == 0;
 }
@@ -103,7 +103,7 @@ void context_refresh(struct file_context *context)
 {
     struct process *process = context->process;
 
-    if (process && process->pid < TARGET_CORE_PID && process_alive(process))
+    if (process && !process_is_core(process) && process_alive(process))
         registry_watch(context->registry, process);
 }
 

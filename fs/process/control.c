@@ -22,7 +22,7 @@ int look_may(const struct access *access, struct access_caller *caller, struct p
     struct access_target left;
 
     if (process_left(process, &left)) {
-        for (int i = 0; i < 3 && process->pid >= TARGET_CORE_PID; i++)
+        for (int i = 0; i < 3 && process_is_core(process); i++)
             left.gid[i] = caller->fsgid; /* whose a file is its owner alone says */
         return access_look_ended(access, caller, &left);
     }

@@ -169,10 +169,12 @@ static bool look_for_agent(struct process *process, struct target *target)
 
     if (!process->examiner || !recording_wants_agent(process->recording))
         return true;
-    bool is_there = process->examiner->examine(process->examiner->arg, process->pid,
-                                               process->start_time, false, &now) == 0 &&
-                    now.agent.record_addr;
+    int r = process->examiner->examine(process->examiner->arg, process->pid, process->start_time,
+                                       false, &now);
+    bool is_there = r == 0 && now.agent.record_addr;
     tell_agent(process, target, is_there ? &now.agent : NULL);
+    if (r == -ETIMEDOUT || r == -EAGAIN || r == -EIO) /* nobody has looked */
+        recording_expect(process->recording, false);
     return is_there;
 }
 
@@ -421,7 +423,7 @@ static int new_owner(const struct core *core, const struct user_ns *ns, struct f
 }
 
 int process_new_core(struct core *core, unsigned number, const struct user_ns *ns,
-                     struct process **out)
+                     const struct examiner *examiner, struct process **out)
 {
     struct process *process = new_process();
     if (!process) {
@@ -429,13 +431,15 @@ int process_new_core(struct core *core, unsigned number, const struct user_ns *n
         return -ENOMEM;
     }
     process->rank = -1;
+    process->examiner = examiner;
     process->ended = true;
     process->started = process->ending.when = core->stat.st_mtim;
     int r = new_owner(core, ns, &process->facts);
     if (r < 0)
         core_free(core);
     else
-        r = target_open_core(core, number, &process->target);
+        r = examiner ? target_hold_core(core, number, &process->target)
+                     : target_open_core(core, number, &process->target);
     if (r == 0)
         r = recording_new(&process->recording);
     if (r == 0)
@@ -451,5 +455,5 @@ int process_new_core(struct core *core, unsigned number, const struct user_ns *n
 
 pid_t process_number(const struct process *process)
 {
-    return process->pid < TARGET_CORE_PID ? process->pid : target_number(process->target);
+    return process_is_core(process) ? target_number(process->target) : process->pid;
 }

@@ -73,9 +73,15 @@ static inline struct recording *process_recording(struct process *process)
 }
 
 /* The process of a core file, which has ended, and whose target stays: errors and the core's owner
- * as target_open_core(). ns: the daemon's own user namespace. Who owns the file may look at it. */
+ * as target_open_core(). ns: the daemon's own user namespace. examiner: who reads it; NULL: this
+ * process. Who owns the file may look at it. */
 int process_new_core(struct core *core, unsigned number, const struct user_ns *ns,
-                     struct process **out);
+                     const struct examiner *examiner, struct process **out);
+/* Whether it is that of a core file. */
+static inline bool process_is_core(const struct process *process)
+{
+    return process->pid >= TARGET_CORE_PID;
+}
 /* The number that it has, or had: what is shown. */
 pid_t process_number(const struct process *process);
 /* Opens the process pid; errors as target_open(). The caller owns one reference. */

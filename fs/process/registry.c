@@ -22,7 +22,6 @@
 #include <string.h>
 
 #define BUCKETS 1024
-#define CORES_MAX 256
 #define SWEEP_INTERVAL 10000000000u /* ns */
 #define LOOK_TRIES 3                /* execs in a row during one look */
 #define LOOKS 16                    /* side by side, of a listing */
@@ -89,7 +88,7 @@ static int name_core(const struct registry *registry, struct core *core)
 {
     char *name = core->name;
 
-    for (unsigned n = 2; n <= CORES_MAX; n++) {
+    for (unsigned n = 2; n <= REGISTRY_CORES_MAX; n++) {
         bool taken = false;
         for (size_t i = 0; i < registry->cores.n && !taken; i++)
             taken = !strcmp(registry->cores.items[i]->target->core->name, name);
@@ -123,15 +122,13 @@ static void explain_core(const struct core *core, struct text *why)
 }
 
 int registry_open_core(struct registry *registry, struct core *core, const struct user_ns *ns,
-                       struct text *why)
+                       struct process **out, struct text *why)
 {
     struct process_list *cores = &registry->cores;
     _cleanup_(text_deinit) struct text words = TEXT_INIT;
     struct process *process;
 
-    int r = cores->n < CORES_MAX ? name_core(registry, core) : -E2BIG;
-    if (r == -E2BIG)
-        text_printf(why, "more than %d core files", CORES_MAX);
+    int r = name_core(registry, core);
     if (r == 0)
         r = ARRAY_GROW(cores->items, cores->alloc, cores->n + 1);
     if (r < 0) {
@@ -139,13 +136,13 @@ int registry_open_core(struct registry *registry, struct core *core, const struc
         return r;
     }
     explain_core(core, &words);
-    r = process_new_core(core, (unsigned)cores->n, ns, &process);
+    r = process_new_core(core, (unsigned)cores->n, ns, registry->examiner, &process);
     if (r < 0) {
         text_puts(why, r == -ENOENT && words.data ? words.data : strerror(-r));
         return r;
     }
     process->serial = ++registry->serial;
-    cores->items[cores->n++] = process;
+    *out = cores->items[cores->n++] = process;
     return 0;
 }
 

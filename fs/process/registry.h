@@ -7,6 +7,8 @@
 
 #include "fs/process/process.h"
 
+#define REGISTRY_CORES_MAX 256 /* core files that it is given at most */
+
 struct core;
 struct examiner;
 struct exited;
@@ -35,11 +37,12 @@ void registry_tidy(struct registry *registry);
  * the caller's to deinit. -ENOMEM, or what opening /proc fails with. */
 int registry_list(struct registry *registry, struct process_list *out);
 
-/* Shows a core file from now on, which belongs to the registry then, also on failure; ns: the
- * daemon's own user namespace. Only before there are other threads. On failure why says what is
- * wrong. */
+/* Shows a core file from now on, which belongs to the registry then, also on failure; where an
+ * examiner reads processes nothing of it need have been read. ns: the daemon's own user namespace.
+ * Only before there are other threads. On failure why says what is wrong. *out: its process, which
+ * stays the registry's. */
 int registry_open_core(struct registry *registry, struct core *core, const struct user_ns *ns,
-                       struct text *why);
+                       struct process **out, struct text *why);
 /* Adds the processes of all core files to a list, in their order. -ENOMEM. */
 int registry_add_cores(struct registry *registry, struct process_list *list);
 

@@ -153,6 +153,9 @@ int scene_find_ends(const struct process *process, const struct looker *of, stru
 {
     const struct examiner *examiner = process->examiner;
     struct looker looker = *of;
+
+    if (process_is_core(process))
+        return 0; /* nobody waits for it any more */
     const struct waits_reader reader = {
         .may_look = looker_may_look,
         .arg = &looker,
@@ -170,7 +173,7 @@ static int take_waits(struct scene *scene)
 
     waits->torn |= scene->torn;
     int r = waits_note_threads(waits, scene->snapshot);
-    if (r < 0 || scene->target->core)
+    if (r < 0)
         return r;
     if (!scene->told)
         return scene_find_ends(scene->process, scene->looker, waits);

@@ -294,6 +294,14 @@ bool entry_rows(const struct entry *entry)
            entry->render == exceptions_top_render;
 }
 
+bool entry_core(const struct entry *entry) { return !strncmp(entry->path, "cores/<name>", 12); }
+
+/* Whether it is below what is one process's, or one core file's. */
+static bool is_of_process(const struct entry *entry)
+{
+    return !strncmp(entry->path, "<pid>/", 6) || entry_core(entry);
+}
+
 bool entry_passive(const struct entry *entry)
 {
     static file_render *const renders[] = {
@@ -302,10 +310,11 @@ bool entry_passive(const struct entry *entry)
         thread_status_render,  locals_render,     thread_backtrace_render,
         frame_locals_render,   globals_render,    heap_census_render,
         heap_referrers_render, heap_sites_render, torch_modules_render,
+        core_status_render,
     };
     static const struct naming *const namings[] = {&tids, &depths, &modules, &heap_objects};
 
-    if (strncmp(entry->path, "<pid>/", 6))
+    if (!is_of_process(entry))
         return false;
     if (entry->render == table_render)
         return is_passive_table(entry_name(entry));
@@ -320,8 +329,7 @@ bool entry_passive(const struct entry *entry)
 
 bool entry_names_passive(const struct entry *entry)
 {
-    return entry_passive(entry) ||
-           (entry->naming == &source_names && !strncmp(entry->path, "<pid>/", 6));
+    return entry_passive(entry) || (entry->naming == &source_names && is_of_process(entry));
 }
 
 const char *entry_name(const struct entry *entry)

@@ -35,6 +35,8 @@ extern const size_t layout_size;
 
 /* Whether it is below exited/: its process has ended. */
 bool entry_exited(const struct entry *entry);
+/* Whether it is a core file's. */
+bool entry_core(const struct entry *entry);
 
 /* Whether all that its file says, or all that names its children, is read from the process itself,
  * and nothing that the daemon keeps of it: whoever may read the process can tell. */

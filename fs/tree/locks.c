@@ -58,7 +58,7 @@ int locks_say(struct file_context *context, const char *line, size_t size, struc
 static int take_waits(struct file_context *context, struct waits_reading *reading)
 {
     _cleanup_(text_deinit) struct text told = TEXT_INIT;
-    int r = context->target->core ? 1 : snapshot_say(context, "<pid>/locks", "", 0, &told);
+    int r = snapshot_say(context, "<pid>/locks", "", 0, &told);
 
     if (r > 0)
         return read_waits(context, reading);
@@ -77,7 +77,7 @@ int locks_render(struct file_context *context, struct text *out)
     const struct looker looker = {.access = context->access, .principals = *context->principals};
 
     int r = take_waits(context, &reading);
-    if (r == 0 && !context->target->core) /* nobody waits for it any more */
+    if (r == 0)
         r = scene_find_ends(context->process, &looker, &reading.waits);
     if (r == 0)
         locks_add(&reading.waits, out);

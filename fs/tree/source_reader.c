@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/open_within.h"
 #include "fs/base/shares.h"
 #include "fs/base/worker.h"
 
@@ -10,7 +11,6 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/magic.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -67,8 +67,7 @@ static int open_file(const struct source_request *request)
     struct statfs system;
     char path[32];
 
-    int at = (int)syscall(SYS_openat2, absolute ? request->root : request->cwd, request->path, &how,
-                          sizeof how);
+    int at = open_within(absolute ? request->root : request->cwd, request->path, &how);
     if (at < 0 || fstat(at, &status) < 0 || fstatfs(at, &system) < 0)
         return -errno;
     if (!S_ISREG(status.st_mode) || system.f_type == PROC_SUPER_MAGIC)

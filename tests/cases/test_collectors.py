@@ -105,7 +105,7 @@ def opened(pid):
     found = []
     with open(f"/proc/{pid}/task/{pid}/children") as children:
         for child in children.read().split():
-            for fd in pathlib.Path(f"/proc/{child}/fd").glob("*"):
-                with contextlib.suppress(OSError):
-                    found.append(os.readlink(fd))
+            with contextlib.suppress(OSError):  # it ends, or closes one
+                for fd in os.listdir(f"/proc/{child}/fd"):
+                    found.append(os.readlink(f"/proc/{child}/fd/{fd}"))
     return found

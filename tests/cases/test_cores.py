@@ -1,4 +1,7 @@
 """cores/<name>/: core files, against the same process read just before it was dumped."""
+import contextlib
+import errno
+import gzip
 import os
 import pathlib
 import re
@@ -12,8 +15,10 @@ import pytest
 from cores import dumped, gcore, root_of, show
 from interpreters import OLDEST, eventually, patience
 from mount import build
+from puppet import Puppet
 from sql import ask, rows, settle
 from stacks import STANDS
+from test_contain import connections, readers, reply
 from test_other_user import run_as
 
 CRASH = """
@@ -351,3 +356,137 @@ def test_of_another_user(probe, any_python, nobody, tmp_path):
     mounted, top = show(probe, f"core={path}", "allow_other")
     assert "<module> (<string>:1)" in run_as(nobody, "cat", top / "backtrace").stdout
     assert os.stat(top).st_uid == os.stat(path).st_uid
+
+
+# ---- who reads it (-o contain) ----
+
+@pytest.fixture
+def contained(probe):
+    """Mounts with core files that are read by processes of their own."""
+    if os.geteuid():
+        pytest.skip("only root can take on the rights of others")
+    return lambda *cores: probe.mount("allow_other", "contain=yes", *(f"core={path}" for path in cores))
+
+
+def reader_of(mounted, path):
+    """The process that reads a core file."""
+    for pid, _ in readers(mounted):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if str(path) in map(os.readlink, pathlib.Path(f"/proc/{pid}/fd").iterdir()):
+                return pid
+    raise AssertionError(f"nobody reads {path}")
+
+
+def copied(core, any_python, to):
+    """The core file, and the program that it is of: other files than any process has."""
+    program = to / "program"
+    shutil.copy(os.path.realpath(any_python.executable), program)
+    return shutil.copy(core, to / "core.copy"), program
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_daemon_reads_nothing(probe, core, any_python, tmp_path, packed):
+    """The mount's process opens the core file and the program, and has another process read them."""
+    if os.geteuid() or not shutil.which("strace"):
+        pytest.skip("it takes root and strace")
+    path, program = copied(core, any_python, tmp_path)
+    if packed:
+        path.write_bytes(gzip.compress(path.read_bytes(), 1))
+    log = tmp_path / "log"
+    mounted = None
+    within = ["env", f"TMPDIR={tmp_path}", "strace", "-f", "-y", "-b", "execve", "-o", log]
+    try:
+        mounted = probe.mount("allow_other", "contain=yes", f"core={path}:{program}", within=within)
+    except AssertionError as error:
+        if "built without libarchive" in str(error):
+            pytest.skip("this probefs was built without libarchive")
+        raise
+    top = mounted.path / "cores" / path.name
+    for file in "status", "backtrace", "heap/census", "locks", "tables/locals.csv", "globals/__main__":
+        assert (top / file).read_text()
+    assert ask(top / "query", "SELECT name FROM locals") and os.listdir(top / "threads")
+    assert ask(mounted.path / "all" / "query", "SELECT name FROM locals WHERE pid = " + status(top)["Pid"])
+    mounted.close()
+    calls = {match[1] for line in log.read_text().splitlines()
+             if f"<{tmp_path}/" in line and (match := re.match(r"\d+ +(?:<\.\.\. )?(\w+)", line))}
+    assert {"openat", "sendmsg"} <= calls
+    assert calls <= {"openat", "openat2", "fstat", "newfstatat", "close", "sendmsg", "fcntl", "execve"}, calls
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+@pytest.mark.parametrize("how", [signal.SIGABRT, signal.SIGKILL, signal.SIGSTOP], ids=lambda s: s.name)
+def test_reader_killed(contained, core, any_python, tmp_path, how, packed):
+    """What reads one core file crashes or is stopped: it is read again, by another one that is given the same files,
+    and the other core file is read meanwhile."""
+    other = core
+    path, program = copied(core, any_python, tmp_path)
+    if packed:
+        path.write_bytes(gzip.compress(path.read_bytes(), 1))
+    mounted = contained(other, f"{path}:{program}")
+    texts = {file: (mounted.path / "cores" / other.name / file).read_text() for file in ("backtrace", "status")}
+
+    def read(name):
+        try:
+            return mounted.read("cores", name, "backtrace")
+        except OSError as error:
+            return error.errno
+
+    def its_reader():
+        found = {pid for pid, _ in readers(mounted)} - {reader_of(mounted, other)}
+        return found.pop() if len(found) == 1 else None
+
+    text = read(path.name)
+    assert text == texts["backtrace"]
+    path.unlink()
+    program.unlink()
+    for _ in range(2):
+        pid = eventually(its_reader, 10, "the end of the one before")
+        os.kill(pid, how)
+        if how == signal.SIGSTOP:
+            eventually(lambda: "\nState:\tT" in pathlib.Path(f"/proc/{pid}/status").read_text(), 10, "its stop")
+        else:
+            eventually(lambda: pid not in dict(readers(mounted)), 10, "its end")
+        assert read(other.name) == text
+        assert read(path.name) in ((errno.ETIMEDOUT,) if how == signal.SIGSTOP else (text, errno.EIO))
+        eventually(lambda: read(path.name) == text, 30, "another one that reads it")
+    said = mounted.read("cores", path.name, "errors")
+    assert how != signal.SIGSTOP or "what reads this core file was stopped, or did not answer" in said
+    assert mounted.read("cores", other.name, "status") == texts["status"]
+
+
+@pytest.mark.attack
+def test_reader_has_no_rights(contained, core):
+    mounted = contained(core)
+    pid = reader_of(mounted, core)
+    said = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+    assert said["Uid"].split()[0] not in ("0", str(os.stat(core).st_uid)) and said["Seccomp"] == "2"
+    assert {int(said[key], 16) for key in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
+    assert os.listdir(f"/proc/{pid}/root") == ["proc"]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("said, read, words", [
+    (reply(text=b"it\x1b[2J\xc2\x9b\r\n"), "it?[2J???\n", None),
+    (reply(-errno.EPERM), errno.EPERM, None),
+    (reply(4242), errno.EIO, "what reads this core file has crashed"),
+    (reply(size=1 << 40), errno.EIO, "what reads this core file has crashed"),
+    (b"x", errno.EIO, "what reads this core file has crashed"),
+], ids=["controls", "refused", "no error", "size", "garbage"])
+def test_reader_lies(contained, core, said, read, words):
+    """One that the core file has taken over says what it likes: nobody else is asked, and no terminal gets it."""
+    mounted = contained(core)
+    top = mounted.path / "cores" / core.name
+    assert (top / "status").read_text()
+    with Puppet(reader_of(mounted, core)) as puppet:
+        assert connections(puppet.pid)
+        for fd in connections(puppet.pid):
+            assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+    try:
+        assert mounted.read("cores", core.name, "status") == read
+    except OSError as error:
+        assert error.errno == read
+    if words:
+        assert words in (top / "errors").read_text()
+        eventually(lambda: (top / "status").read_text(), 30, "another one that reads it")

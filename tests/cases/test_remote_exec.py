@@ -127,6 +127,12 @@ def locked(python, **options):
     return target
 
 
+def unlock(target):
+    """Not on its way back from a stop into its wait, where a signal is noticed only once the wait is over."""
+    eventually(lambda: waits_for_lock(target.pid), what="that it waits for its lock")
+    target.signal(signal.SIGUSR1)
+
+
 def test_no_thread_comes_by(probe, python):
     """It waits for a lock, which nothing interrupts: the error says so, and nothing fires later."""
     target = locked(python)
@@ -134,7 +140,7 @@ def test_no_thread_comes_by(probe, python):
     error, words = commands.refused("ctl", ATTACH)
     assert error == errno.ETIMEDOUT and "no thread came" in words  # it may be just beginning to wait anew
     assert left_of(target.pid, python.root) == []
-    target.signal(signal.SIGUSR1)
+    unlock(target)
     target.expect("True")
     assert commands.status()["Agent"] == "none"
     assert ".probefs-" not in pathlib.Path(f"/proc/{target.pid}/maps").read_text()
@@ -195,7 +201,7 @@ def test_a_script_of_another_debugger(probe, python):
                    timeout=patience(60))
     error, words = Commands(probe, target.pid).refused("ctl", ATTACH)
     assert error == errno.EBUSY and "sys.remote_exec" in words
-    target.signal(signal.SIGUSR1)
+    unlock(target)
     assert {target.readline(), target.readline()} == {"the other one", "True"}
 
 

@@ -1,5 +1,6 @@
 """The whole of it, as a person has it: VS Code's workbench (code-server, from npm) in a headless Chromium, with the
 extension installed as it is shipped."""
+import contextlib
 import json
 import os
 import pathlib
@@ -133,9 +134,10 @@ class Workbench:
 
 def _children(pid):
     found = []
-    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in path.read_text().split():
-            found += [*_children(int(child)), int(child)]
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ends
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            for child in pathlib.Path(f"/proc/{pid}/task/{thread}/children").read_text().split():
+                found += [*_children(int(child)), int(child)]
     return found
 
 

@@ -58,12 +58,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (fd < 0 || ftruncate(fd, 0) < 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
         abort();
-    if (core_open(path, NULL, NULL, &core, &why) == 0) {
-        look(core);
-        core_free(core);
-    } else if (!why.size) {
+    if (core_open(path, NULL, NULL, &core, &why) < 0)
         abort();
-    }
+    if (core_parse(core, NULL, &why) == 0)
+        look(core);
+    else if (!why.size)
+        abort();
+    core_free(core);
     text_deinit(&why);
     return 0;
 }

@@ -135,7 +135,14 @@ static int open_it(const struct file *file, size_t size, const char *executable,
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     CHECK(fd >= 0 && write(fd, file->data, size) == (ssize_t)size && close(fd) == 0);
     text_clear(why);
-    return core_open(path, executable, NULL, out, why);
+    struct core *core;
+    CHECK_INT(core_open(path, executable, NULL, &core, why), 0);
+    int r = core_parse(core, NULL, why);
+    if (r == 0)
+        *out = core;
+    else
+        core_free(core);
+    return r;
 }
 
 static void read_head(const char *path, uint8_t head[2 * PAGE])

@@ -71,6 +71,9 @@ static void test_reader(const struct entry *entry)
 {
     const char *name = entry_name(entry);
 
+    if (entry_core(entry) && entry->render && entry->render != errors_render && !entry->run &&
+        entry->render != table_render)
+        CHECK(entry_passive(entry) != entry_asks(entry)); /* else nobody could read it */
     if (strncmp(entry->path, "<pid>/", 6) || !entry->render)
         return;
     if (entry->run || entry->render == errors_render)

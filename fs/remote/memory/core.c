@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
+#include "fs/base/open_within.h"
 #include "fs/proc/procfs.h"
 #include "fs/remote/memory/core_unpack.h"
 #include "fs/remote/memory/elf.h"
@@ -11,13 +12,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/procfs.h>
-#include <sys/syscall.h>
 
 #define PAGE 4096u
 #define NOTE_NAME_MAX 32
@@ -35,7 +34,7 @@ struct piece {
 
 struct opening {
     struct core *core;
-    const char *executable; /* NULL: as the core file names it */
+    const struct core_opener *opener; /* NULL: this process opens files */
     struct text *why;
     struct piece *pieces; /* ascending from merge_pieces() on */
     size_t n, alloc;
@@ -413,27 +412,27 @@ static int add_files(struct opening *o)
 
 /* Below the root, where links lead nowhere else. Not open for reading yet: to open a device may do
  * something. */
-static int find_path(const struct opening *o, const struct core_object *object)
+static int find_path(const struct core *core, const char *path, bool is_executable)
 {
     const int flags = O_PATH | O_CLOEXEC;
     const struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_IN_ROOT};
 
-    if (o->executable && object - o->core->objects == o->core->executable)
-        return open(o->executable, flags);
-    if (object->path[0] != '/') {
+    if (core->program && is_executable)
+        return open(core->program, flags);
+    if (path[0] != '/') {
         errno = ENOENT; /* of no file system */
         return -1;
     }
-    _cleanup_close_ int root = open(o->core->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return root < 0 ? -1 : (int)syscall(SYS_openat2, root, object->path, &how, sizeof how);
+    _cleanup_close_ int root = open(core->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return root < 0 ? -1 : open_within(root, path, &how);
 }
 
-static int open_regular(const struct opening *o, const struct core_object *object)
+static int open_regular(const struct core *core, const char *named, bool is_executable)
 {
     char path[64];
     struct stat st;
 
-    _cleanup_close_ int found = find_path(o, object);
+    _cleanup_close_ int found = find_path(core, named, is_executable);
     if (found < 0)
         return -errno;
     if (fstat(found, &st) < 0 || !S_ISREG(st.st_mode))
@@ -444,15 +443,29 @@ static int open_regular(const struct opening *o, const struct core_object *objec
 }
 
 /* Opens a file that the core file names, with the rights of its owner: it names what it likes. */
-static int open_as_owner(const struct opening *o, const struct core_object *object)
+static int open_as_owner(const struct core *core, const char *path, bool is_executable)
 {
-    uid_t uid = (uid_t)setfsuid(o->core->stat.st_uid);
-    gid_t gid = (gid_t)setfsgid(o->core->stat.st_gid);
-    int r = open_regular(o, object);
+    uid_t uid = (uid_t)setfsuid(core->stat.st_uid);
+    gid_t gid = (gid_t)setfsgid(core->stat.st_gid);
+    int r = open_regular(core, path, is_executable);
 
     setfsgid(gid);
     setfsuid(uid);
     return r;
+}
+
+int core_open_named(struct core *core, const char *path, bool is_executable, bool known)
+{
+    size_t n = core->nobjects;
+    ssize_t at;
+
+    int r = find_object(core, path, &at);
+    if (r < 0 || at < 0)
+        return r < 0 ? r : -EMFILE;
+    struct core_object *object = &core->objects[at];
+    if (core->nobjects > n)
+        object->fd = known ? -ENOENT : open_as_owner(core, object->path, is_executable);
+    return object->fd;
 }
 
 static int refuse_object(struct core_object *object, const char *why)
@@ -476,9 +489,12 @@ static bool is_same(const struct core *core, const struct core_object *object, i
 
 static int open_object(const struct opening *o, struct core_object *object)
 {
+    const struct core_opener *opener = o->opener;
+    bool is_executable = object - o->core->objects == o->core->executable;
     char magic[SELFMAG];
 
-    _cleanup_close_ int fd = open_as_owner(o, object);
+    _cleanup_close_ int fd = opener ? opener->open(opener->arg, object->path, is_executable)
+                                    : open_as_owner(o->core, object->path, is_executable);
     object->is_data = fd == -ENODATA || (fd >= 0 && (!read_at(fd, magic, SELFMAG, 0) ||
                                                      memcmp(magic, ELFMAG, SELFMAG)));
     if (object->is_data)
@@ -694,9 +710,9 @@ static int set_threads(struct core *core)
 
 /* ---- the whole ---- */
 
-static int refuse(struct opening *o, int error, const char *why)
+static int refuse(const struct core *core, int error, const char *words, struct text *why)
 {
-    text_printf(o->why, "core file %s: %s", o->core->path, why);
+    text_printf(why, "core file %s: %s", core->path, words);
     return error;
 }
 
@@ -732,24 +748,27 @@ static int read_head(struct opening *o, Elf64_Ehdr *header)
 
     if (!read_at(o->core->fd, header, sizeof *header, 0) ||
         memcmp(header->e_ident, ELFMAG, SELFMAG) || header->e_type != ET_CORE)
-        return refuse(o, -EINVAL, no_core);
+        return refuse(o->core, -EINVAL, no_core, o->why);
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != ARCH_ELF ||
         header->e_phentsize != sizeof(Elf64_Phdr))
-        return refuse(o, -EINVAL, "it is of another machine; " ARCH_NAME " can be read");
+        return refuse(o->core, -EINVAL, "it is of another machine; " ARCH_NAME " can be read",
+                      o->why);
     return 0;
 }
 
 static int unpack(struct opening *o)
 {
     _cleanup_(text_deinit) struct text words = TEXT_INIT;
+    const struct core_opener *opener = o->opener;
     struct core *core = o->core;
     struct stat st;
 
-    _cleanup_close_ int fd = core_unpack(core->fd, &words);
-    if (fd == -ENOENT)
+    if (!core_packer(core->fd))
         return 0;
-    if (fd < 0)
-        return refuse(o, fd, words.data ? words.data : strerror(-fd));
+    _cleanup_close_ int fd = opener ? opener->open(opener->arg, NULL, false) : core_unpack_space();
+    int r = core_unpack(core->fd, fd, &words);
+    if (r < 0)
+        return refuse(core, r, words.data ? words.data : strerror(-r), o->why);
     if (fstat(fd, &st) < 0)
         return -errno;
     int packed = core->fd;
@@ -759,39 +778,40 @@ static int unpack(struct opening *o)
     return 0;
 }
 
-static int find_root(struct opening *o, const char *path)
+static int find_root(struct core *core, const char *path, struct text *why)
 {
-    o->core->root = realpath(path, NULL);
-    if (o->core->root)
+    core->root = realpath(path, NULL);
+    if (core->root)
         return 0;
     int error = errno;
-    text_printf(o->why, "sysroot %s: %s", path, strerror(error));
+    text_printf(why, "sysroot %s: %s", path, strerror(error));
     return -error;
 }
 
-static int open_core(struct opening *o, const char *path)
+static int set_name(struct core *core)
 {
-    struct core *core = o->core;
-    const char *slash;
+    const char *slash = strrchr(core->path, '/');
 
+    core->name = strdup(slash ? slash + 1 : core->path);
+    return core->name ? 0 : -ENOMEM;
+}
+
+static int open_file(struct core *core, const char *path, struct text *why)
+{
     core->path = realpath(path, NULL);
     if (!core->path) {
         int error = errno;
-        text_printf(o->why, "core file %s: %s", path, strerror(error));
+        text_printf(why, "core file %s: %s", path, strerror(error));
         return -error;
     }
-    slash = strrchr(core->path, '/');
-    core->name = strdup(slash ? slash + 1 : core->path);
     core->fd = open(core->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (!core->name)
-        return -ENOMEM;
     if (core->fd < 0) {
         int error = errno;
-        return refuse(o, -error, strerror(error));
+        return refuse(core, -error, strerror(error), why);
     }
     if (fstat(core->fd, &core->stat) < 0 || !S_ISREG(core->stat.st_mode))
-        return refuse(o, -EINVAL, "not a regular file");
-    return unpack(o);
+        return refuse(core, -EINVAL, "not a regular file", why);
+    return set_name(core);
 }
 
 static int read_core(struct opening *o)
@@ -799,11 +819,13 @@ static int read_core(struct opening *o)
     struct core *core = o->core;
     Elf64_Ehdr header;
 
-    int r = read_head(o, &header);
+    int r = unpack(o);
+    if (r == 0)
+        r = read_head(o, &header);
     if (r == 0)
         r = read_segments(o, &header);
     if (r == 0 && !core->lwps.n)
-        return refuse(o, -EINVAL, "it tells of no threads: it was cut, or is damaged");
+        return refuse(core, -EINVAL, "it tells of no threads: it was cut, or is damaged", o->why);
     if (r == 0)
         r = add_files(o);
     if (r == 0)
@@ -823,27 +845,59 @@ static void opening_deinit(struct opening *o)
 {
     free(o->pieces);
     free(o->files);
-    core_free(o->core);
+}
+
+int core_parse(struct core *core, const struct core_opener *opener, struct text *why)
+{
+    _cleanup_(opening_deinit) struct opening o = {.core = core, .opener = opener, .why = why};
+
+    return read_core(&o);
+}
+
+static struct core *core_new(void)
+{
+    struct core *core = calloc(1, sizeof *core);
+
+    if (core)
+        core->fd = core->executable = -1;
+    return core;
 }
 
 int core_open(const char *path, const char *executable, const char *sysroot, struct core **out,
               struct text *why)
 {
-    _cleanup_(opening_deinit) struct opening o = {.core = calloc(1, sizeof *o.core),
-                                                  .executable = executable,
-                                                  .why = why};
+    struct core *core = core_new();
 
-    if (!o.core)
+    if (!core)
         return -ENOMEM;
-    o.core->fd = -1;
-    o.core->executable = -1;
-    int r = find_root(&o, sysroot ? sysroot : "/");
+    if (executable)
+        core->program = strdup(executable);
+    int r = executable && !core->program ? -ENOMEM : find_root(core, sysroot ? sysroot : "/", why);
     if (r == 0)
-        r = open_core(&o, path);
+        r = open_file(core, path, why);
     if (r == 0)
-        r = read_core(&o);
+        *out = core;
+    else
+        core_free(core);
+    return r;
+}
+
+int core_take(const char *path, int fd, const struct stat *stat, struct core **out)
+{
+    struct core *core = core_new();
+
+    if (!core) {
+        close(fd);
+        return -ENOMEM;
+    }
+    core->fd = fd;
+    core->stat = *stat;
+    core->path = strdup(path);
+    int r = core->path ? set_name(core) : -ENOMEM;
     if (r == 0)
-        *out = steal_pointer(o.core);
+        *out = core;
+    else
+        core_free(core);
     return r;
 }
 
@@ -864,6 +918,7 @@ void core_free(struct core *core)
     free(core->lwps.items);
     free(core->threads);
     free(core->name);
+    free(core->program);
     free(core->root);
     free(core->path);
     free(core);

@@ -31,7 +31,7 @@ struct core_thread {
 struct core_object {
     char *path;    /* as the core file has it, without " (deleted)" */
     uint64_t base; /* where its first page was mapped; 0: it wasn't */
-    int fd;        /* -1: it isn't read, `why` says why not */
+    int fd;        /* negative: it isn't read, `why` says why not */
     bool is_data;  /* it has no program code: it isn't missed */
     char why[96];
 };
@@ -47,6 +47,7 @@ struct core {
     char *path; /* absolute */
     char *name; /* in the tree */
     char *root; /* absolute; below it lie the program's files: / unless sysroot= says otherwise */
+    char *program; /* the executable's path, where it was said; NULL: as the core file names it */
     int fd;
     struct stat stat; /* st_size: unpacked */
     uint64_t wanted;  /* bytes that it should have: more than stat.st_size if it was truncated */
@@ -77,13 +78,32 @@ struct core {
     size_t threads_alloc, maps_alloc, mappings_alloc, objects_alloc;
 };
 
-/* Opens a core file. executable: the program that dumped it; NULL: as the core file names it.
- * sysroot: a directory below which its files lie; NULL: none. Fails with -errno, and why says what
- * is wrong: -EINVAL, no core file of a process of this machine; what open(2) fails with; -ENOMEM.
+/* Who opens files where the core file is read by a process that has no rights to. */
+struct core_opener {
+    /* Opens what core_open_named() does; without a path, what core_unpack_space() does. A
+     * descriptor, the caller's; -errno. */
+    int (*open)(void *arg, const char *path, bool is_executable);
+    void *arg;
+};
+
+/* Opens a core file, and reads nothing of it. executable: the program that dumped it; NULL: as the
+ * core file names it. sysroot: a directory below which its files lie; NULL: none. Fails with
+ * -errno, and why says what is wrong: -EINVAL, no regular file; what open(2) fails with; -ENOMEM.
  */
 int core_open(const char *path, const char *executable, const char *sysroot, struct core **out,
               struct text *why);
 void core_free(struct core *core); /* NULL is fine */
+/* Reads what is in it, once; opener: who opens files; NULL: this process. Fails as core_open(),
+ * with -EINVAL where it is no core file of a process of this machine. */
+int core_parse(struct core *core, const struct core_opener *opener, struct text *why);
+/* Makes what core_open() does of a file that somebody else has opened, and takes over the
+ * descriptor, also on failure. -ENOMEM. */
+int core_take(const char *path, int fd, const struct stat *stat, struct core **out);
+/* Opens a file that whoever parses it wants, with the rights of the core file's owner: it names
+ * what it likes. is_executable: it is the program. A descriptor, which stays the core's; -errno: of
+ * open(2), -ENODATA: no regular file, -EMFILE: more than CORE_OBJECTS_MAX. The same path again
+ * gives the same; known: nothing else is opened any more (-ENOENT). */
+int core_open_named(struct core *core, const char *path, bool is_executable, bool known);
 
 /* Copies memory. False: not all of it is to be had. */
 bool core_read(const struct core *core, uint64_t addr, void *buf, size_t len);

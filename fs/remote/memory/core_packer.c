@@ -2,6 +2,9 @@
 
 #include "agent/base/cleanup.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *core_packer(int fd)
@@ -23,4 +26,18 @@ const char *core_packer(int fd)
         if (!memcmp(head, packers[i].magic, packers[i].size))
             return packers[i].name;
     return NULL;
+}
+
+const char *core_unpack_directory(void)
+{
+    const char *named = getenv("TMPDIR");
+
+    return named && *named ? named : "/var/tmp";
+}
+
+int core_unpack_space(void)
+{
+    int fd = open(core_unpack_directory(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+    return fd < 0 ? -errno : fd;
 }

@@ -48,22 +48,16 @@ static int library_load(struct library *library)
     return 0;
 }
 
-static const char *directory(void)
-{
-    const char *named = getenv("TMPDIR");
-
-    return named && *named ? named : "/var/tmp";
-}
-
 static bool is_zero(const char *block, size_t size)
 {
     return !*block && !memcmp(block, block + 1, size - 1);
 }
 
-static int write_block(int fd, const char *block, size_t size, off_t at)
+/* By system calls that a confined process has. */
+static int write_block(int fd, const char *block, size_t size)
 {
     for (size_t done = 0; done < size;) {
-        ssize_t n = pwrite(fd, block + done, size - done, at + (off_t)done);
+        ssize_t n = write(fd, block + done, size - done);
         if (n < 0 && errno != EINTR)
             return -errno;
         done += n < 0 ? 0 : (size_t)n;
@@ -76,21 +70,23 @@ static int copy(const struct library *library, struct archive *archive, int fd)
 {
     _cleanup_free_ char *block = malloc(BLOCK);
     uint64_t at = 0;
+    bool hole = false;
     ssize_t n;
 
     if (!block)
         return -ENOMEM;
     while ((n = library->archive_read_data(archive, block, BLOCK)) > 0) {
-        int r = is_zero(block, (size_t)n) ? 0 : write_block(fd, block, (size_t)n, (off_t)at);
+        hole = is_zero(block, (size_t)n);
         at += (size_t)n;
-        if (r == 0 && at > CORE_UNPACKED_MAX)
-            r = -EFBIG;
+        if (at > CORE_UNPACKED_MAX)
+            return -EFBIG;
+        int r = !hole ? write_block(fd, block, (size_t)n) : lseek(fd, n, SEEK_CUR) < 0 ? -errno : 0;
         if (r < 0)
             return r;
     }
     if (n < 0 && !at)
         return -EBADMSG;
-    return ftruncate(fd, (off_t)at) < 0 ? -errno : 0;
+    return !hole ? 0 : lseek(fd, -1, SEEK_CUR) < 0 ? -errno : write_block(fd, "", 1);
 }
 
 /* Unpacks it into a file. -EBADMSG: it is damaged. */
@@ -109,13 +105,19 @@ static int unpack(const struct library *library, struct archive *archive, int fd
     return copy(library, archive, out);
 }
 
-int core_unpack(int fd, struct text *why)
+void core_unpack_prepare(int fd)
+{
+    struct library library;
+
+    if (core_packer(fd))
+        (void)library_load(&library); /* core_unpack() says what is wrong */
+}
+
+int core_unpack(int fd, int out, struct text *why)
 {
     struct library library;
     const char *packer = core_packer(fd);
 
-    if (!packer)
-        return -ENOENT;
     int r = library_load(&library);
     if (r < 0) {
         text_printf(why,
@@ -126,8 +128,7 @@ int core_unpack(int fd, struct text *why)
     struct archive *archive = library.archive_read_new();
     if (!archive)
         return -ENOMEM;
-    _cleanup_close_ int out = open(directory(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    r = out < 0 ? -errno : unpack(&library, archive, fd, out);
+    r = out < 0 ? out : unpack(&library, archive, fd, out);
     if (r == -EBADMSG)
         text_printf(why, "it is packed by %s, and damaged: %s", packer,
                     library.archive_error_string(archive));
@@ -135,7 +136,7 @@ int core_unpack(int fd, struct text *why)
         text_printf(why,
                     "it is packed by %s, and can't be unpacked into %s (name another "
                     "directory with TMPDIR): %s",
-                    packer, directory(), strerror(-r));
+                    packer, core_unpack_directory(), strerror(-r));
     library.archive_read_free(archive);
-    return r == 0 ? steal_fd(out) : r;
+    return r;
 }

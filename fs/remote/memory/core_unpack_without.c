@@ -3,15 +3,13 @@
 
 #include <errno.h>
 
-int core_unpack(int fd, struct text *why)
-{
-    const char *packer = core_packer(fd);
+void core_unpack_prepare(int fd) {}
 
-    if (!packer)
-        return -ENOENT;
+int core_unpack(int fd, int out, struct text *why)
+{
     text_printf(why,
                 "it is packed by %s, and this probefs was built without libarchive: unpack it "
                 "first",
-                packer);
+                core_packer(fd));
     return -EOPNOTSUPP;
 }

@@ -161,7 +161,7 @@ int target_open(pid_t pid, struct target **out)
     return r == 0 ? find(target, out) : r;
 }
 
-int target_open_core(struct core *core, unsigned number, struct target **out)
+int target_hold_core(struct core *core, unsigned number, struct target **out)
 {
     struct target *target = new_target(TARGET_CORE_PID + (pid_t)number);
     if (!target) {
@@ -169,7 +169,16 @@ int target_open_core(struct core *core, unsigned number, struct target **out)
         return -ENOMEM;
     }
     target->memory.core = target->core = core;
-    return find(target, out);
+    *out = target;
+    return 0;
+}
+
+int target_open_core(struct core *core, unsigned number, struct target **out)
+{
+    struct target *target;
+
+    int r = target_hold_core(core, number, &target);
+    return r == 0 ? find(target, out) : r;
 }
 
 pid_t target_number(const struct target *target)

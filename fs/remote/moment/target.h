@@ -104,6 +104,8 @@ int target_find(struct target *target);
 /* target_open() of a core file, which belongs to the target from now on, also on failure; number:
  * the how manieth it is. -ENOENT: it is none of CPython, or its files are missing. */
 int target_open_core(struct core *core, unsigned number, struct target **out);
+/* The same of one that another process reads: nothing is looked for in it. */
+int target_hold_core(struct core *core, unsigned number, struct target **out);
 struct target *target_ref(struct target *target);
 void target_unref(struct target *target);
 /* Has kept->free() called when the target goes, and target->kept[keeper] be it from now on. Returns
