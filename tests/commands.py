@@ -20,6 +20,9 @@ class Refused(OSError):
     def __str__(self):
         return f"{self.strerror}: {self.words}"
 
+    def __repr__(self):
+        return f"Refused({self.errno}, {self.words!r})"
+
 
 def shell(script, *args, program="bash", **options):
     """A script that finds its arguments in $1 and on."""

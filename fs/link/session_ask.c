@@ -29,6 +29,7 @@ struct patience {
     const struct interrupt *interrupt;
     uint64_t lend_at, pause; /* when it is tried to have the GIL lent, and how long after that
                                 again; 0: it isn't */
+    uint64_t last;           /* `until` at most for the time that such tries take in vain */
 };
 
 static struct patience patience_of(uint64_t duration, const struct interrupt *interrupt)
@@ -44,6 +45,7 @@ static struct patience patience_for_python(uint64_t duration, const struct inter
 
     patience.pause = LEND_FIRST_NS;
     patience.lend_at = monotonic_ns() + patience.pause;
+    patience.last = patience.until < FOREVER - LENT_NS ? patience.until + LENT_NS : FOREVER;
     return patience;
 }
 
@@ -157,7 +159,8 @@ static int send_request(struct session *session, const struct outgoing *whole,
     return r == -EPIPE ? -ESRCH : r; /* what it said before it went is still to be received */
 }
 
-/* Has the GIL lent, if it is time for that. */
+/* Has the GIL lent, if it is time for that. On a busy machine a single try may take as long as one
+ * would wait: in vain, it was none of the waiting. */
 static void try_lending(struct session *session, struct patience *patience)
 {
     uint64_t now = monotonic_ns();
@@ -171,8 +174,12 @@ static void try_lending(struct session *session, struct patience *patience)
         patience->pause = LEND_FIRST_NS;
         if (patience->until < now + LENT_NS)
             patience->until = now + LENT_NS;
-    } else if (patience->pause < LEND_SELDOM_NS) {
-        patience->pause *= 2;
+    } else {
+        uint64_t tried = monotonic_ns() - now;
+        if (patience->until < patience->last)
+            patience->until += least(tried, patience->last - patience->until);
+        if (patience->pause < LEND_SELDOM_NS)
+            patience->pause *= 2;
     }
     patience->lend_at = monotonic_ns() + patience->pause;
 }
@@ -183,7 +190,7 @@ static int wait_for(struct session *session, struct exchange_request *request, b
                     struct patience *patience)
 {
     for (;;) {
-        uint64_t left, now;
+        uint64_t left;
         eventfd_t n;
         bool lend;
         {
@@ -204,8 +211,10 @@ static int wait_for(struct session *session, struct exchange_request *request, b
                                {.fd = interrupt ? interrupt->fd : -1, .events = POLLIN}};
         if (interrupt && interrupt->fd < 0)
             left = least(left, SLICE_NS);
-        if (lend && (now = monotonic_ns()) < patience->lend_at)
-            left = least(left, patience->lend_at - now);
+        if (lend) {
+            uint64_t now = monotonic_ns();
+            left = least(left, now < patience->lend_at ? patience->lend_at - now : 0);
+        }
         struct timespec t = timespec_of(left);
         if (ppoll(fds, ARRAY_SIZE(fds), &t, NULL) < 0 && errno != EINTR)
             return -errno;

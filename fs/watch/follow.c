@@ -15,6 +15,8 @@
  * that, when it may be again. */
 #define LOOK_NS 20000000ull
 #define LINGER_LOOK_NS 200000000ull
+#define CHANGING_LOOK_NS 1000000ull /* while it is being changed ... */
+#define CHANGING_MAX 1000           /* ... at first */
 #define LINGER_NS 60000000000ull
 /* So long the agent may take to note what became of a watch: it may have to wait for the GIL. */
 #define TELL_NS 10000000000ull
@@ -49,6 +51,7 @@ struct follower {
     } slots[PROTO_WATCHES_MAX];
     struct watch_slots armed;
     uint64_t last; /* when anything was wanted, CLOCK_MONOTONIC */
+    unsigned torn; /* looks in a row that say nothing, as the record was being changed */
 };
 
 int watches_new(const struct watches_owner *owner, struct watches **out)
@@ -251,9 +254,14 @@ static bool look(struct follower *f)
 {
     struct probe_watch wanted[PROTO_WATCHES_MAX];
 
+    unsigned torn = f->torn;
+
+    f->torn = 0;
     if (!find_agent(f) || !has_session(f))
         return false;
     int r = read_wanted(f, wanted);
+    if (r == -EAGAIN)
+        f->torn = torn + 1;
     if (r < 0 && r != -EAGAIN && r != -ECANCELED) {
         f->found = false;
         return false;
@@ -263,9 +271,12 @@ static bool look(struct follower *f)
     if (r == -ECANCELED)
         tell_lost(f, false, r,
                   "SIGTRAP, by which a write is told, has no handler of the agent's any more");
-    for (unsigned i = 0; r == 0 && i < PROTO_WATCHES_MAX; i++)
-        if (wanted[i].change != f->slots[i].change && !(wanted[i].change & 1))
+    for (unsigned i = 0; r == 0 && i < PROTO_WATCHES_MAX; i++) {
+        if (wanted[i].change & 1)
+            f->torn = torn + 1;
+        else if (wanted[i].change != f->slots[i].change)
             change_slot(f, i, &wanted[i]);
+    }
     attend(f);
     for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
         if (f->slots[i].wanted)
@@ -301,10 +312,13 @@ static bool wait_next(struct follower *f, bool more)
 {
     struct watches *watches = f->watches;
     bool busy = monotonic_ns() - f->last < 2 * LOOK_NS;
-    const struct timespec t = timespec_of(monotonic_ns() + (busy ? LOOK_NS : LINGER_LOOK_NS));
+    bool changing = f->torn && f->torn < CHANGING_MAX;
+    uint64_t nap = changing ? CHANGING_LOOK_NS : busy ? LOOK_NS : LINGER_LOOK_NS;
+    const struct timespec t = timespec_of(monotonic_ns() + nap);
 
     _guard_mutex_(&watches->lock);
-    watches->done = watches->begun;
+    if (!f->torn)
+        watches->done = watches->begun;
     pthread_cond_broadcast(&watches->changed);
     while (more && !watches->stirred && !watches->ending && !watches->held &&
            pthread_cond_clockwait(&watches->changed, &watches->lock, CLOCK_MONOTONIC, &t) !=

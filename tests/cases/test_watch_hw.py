@@ -93,7 +93,7 @@ def expect_hit(probe, target, values, tid=None):
     """The last row tells of these, old and new."""
     row = eventually(lambda: found[-1] if (found := hits(probe, target.pid)) and
                      (found[-1]["old_value"], found[-1]["new_value"]) == tuple(map(str, values)) else None,
-                     10, f"{values}: {hits(probe, target.pid)[-3:]}")
+                     10, f"{values}: {hits(probe, target.pid)[-3:]}, {probe.read(target.pid, 'breakpoints')}")
     assert row["func"] == "write" and row["file"].endswith("watched.py")
     assert tid is None or int(row["tid"]) == tid
 
