@@ -241,10 +241,11 @@ static inline long arch_call(long number, long a, long b, long c, long d, long e
     return x0;
 }
 
-/* unlink(2), likewise. */
+/* unlink(2), likewise: it is this call. */
+#define ARCH_UNLINK SYS_unlinkat
 static inline long arch_unlink(const char *path)
 {
-    return arch_call(SYS_unlinkat, -100 /* AT_FDCWD */, (long)(uintptr_t)path, 0, 0, 0);
+    return arch_call(ARCH_UNLINK, -100 /* AT_FDCWD */, (long)(uintptr_t)path, 0, 0, 0);
 }
 
 /* Assembler: a function `name` that calls thread_main() with its own argument. Where that returns
