@@ -108,7 +108,10 @@ static inline void registers_to_dwarf(const struct registers *r, uint64_t value[
 #define ARCH_ERESTART_RESTARTBLOCK 516
 #define ARCH_TRAP_FLAG 0x100ull
 
-static inline bool registers_interrupted(pid_t tid, const struct registers *r)
+/* Whether registers tell a return from a system call from one of a signal's handler. */
+#define ARCH_TELLS_INTERRUPTION true
+
+static inline bool registers_interrupted(pid_t tid, struct registers *r)
 {
     if (registers_result(r) != -EINTR)
         return false;
