@@ -23,7 +23,7 @@ from stacks import parse_backtrace
 MOUNT, OUT = pathlib.Path("/mnt"), pathlib.Path("/tmp/victim.out")
 STACKS, SAYS = pathlib.Path("/tmp/stacks"), pathlib.Path("/tmp/says")
 VICTIM = '''
-import faulthandler, json, select, signal, sys, threading, time
+import ctypes, faulthandler, json, select, signal, sys, threading, time
 counter = wrong = rounds = 0
 called = []
 def tick(n):
@@ -33,6 +33,9 @@ def tick(n):
 def sleeps(n):
     total = {"n": n, "half": n / 2}
     time.sleep(1e6)
+def sleeps_below_c():
+    """In a function whose return address is signed, where the processor does that."""
+    ctypes.PyDLL("/signed.so").signed_call(ctypes.CFUNCTYPE(ctypes.c_int)(lambda: sleeps(21)))
 def busy():
     global wrong, rounds
     while True:
@@ -53,8 +56,8 @@ def say(*_):
         file.write("\\n")
 lock = threading.Lock()
 lock.acquire()
-for function, arguments in (sleeps, (21,)), (busy, ()), (waits, ()), (polls, ()):
-    threading.Thread(target=function, args=arguments, name=function.__name__, daemon=True).start()
+for function in sleeps_below_c, busy, waits, polls:
+    threading.Thread(target=function, name=function.__name__, daemon=True).start()
 faulthandler.register(signal.SIGUSR1, file=open("/tmp/stacks", "w"), all_threads=True)
 signal.signal(signal.SIGUSR2, say)
 print("ready", flush=True)
@@ -239,6 +242,7 @@ def case_backtrace():
                 assert last and not thread.native_end, text
                 assert last[1] == "_start" if tid == victim.pid else \
                     last[2] == "libc.so.6" and 0 < int(last[3], 16) - clone < 256, text
+                assert thread.name != "sleeps_below_c" or "signed_call" in [f[1] for f in thread.native], text
                 whole[tid] += 1
             assert whole.total() < 500 or len(whole) == 5, whole
 
