@@ -429,8 +429,9 @@ def test_a_rank_that_raises(probe, ranks):
 
 # a group of one, which does each line that it is told
 ALONE = """
-import os, sys, torch, torch.distributed as dist
-dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meet", rank=0, world_size=1)
+import sys, tempfile, torch, torch.distributed as dist
+directory = tempfile.TemporaryDirectory()
+dist.init_process_group("gloo", init_method=f"file://{directory.name}/meet", rank=0, world_size=1)
 tensor, works = torch.zeros(2, 3), []
 def reduce_in_a_new_group():
     group = dist.new_group([0])
