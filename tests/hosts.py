@@ -185,9 +185,9 @@ class Hosts:
         """What it said. timeout: seconds that an idle machine gives a host."""
         command, env = self.engine(engine)
         timeout = int(patience(timeout))
-        return self.at_head(REPOSITORY / "contrib" / "across", "-e", command, "-w", self.names, "-m", self.mount,
-                            "-t", timeout, *args, check=False, capture_output=True, text=True, timeout=3 * timeout,
-                            env={**os.environ, **env})
+        return self.at_head(sys.executable, REPOSITORY / "contrib" / "across", "-e", command, "-w", self.names, "-m",
+                            self.mount, "-t", timeout, *args, check=False, capture_output=True, text=True,
+                            timeout=3 * timeout, env={**os.environ, **env})
 
     def close(self):
         for host in self.all:

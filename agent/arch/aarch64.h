@@ -8,12 +8,16 @@
 #ifndef __ASSEMBLER__
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <linux/audit.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -21,6 +25,7 @@
 #include <sys/user.h>
 #include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #define ARCH_NAME "64-bit ARM"
 #define ARCH_ELF EM_AARCH64
@@ -56,6 +61,7 @@ struct registers {
     struct user_regs_struct user; /* `regs` are x0 to x30 */
     uint64_t tls;
     int64_t syscall; /* as registers_syscall() tells it */
+    uint64_t first;  /* argument of a call that registers_interrupted() has found */
 };
 
 /* By their DWARF number, which is that in the instruction set. It has none for the program counter,
@@ -150,10 +156,40 @@ static inline void registers_to_dwarf(const struct registers *r, uint64_t value[
 
 /* ---- system calls that are begun anew ---- */
 
-/* The first argument of a call that has returned EINTR is lost: the result lies where it was, and
- * the kernel doesn't tell of its own copy. */
-static inline bool registers_interrupted(pid_t tid, const struct registers *r) { return false; }
-static inline void registers_enter_again(struct registers *r) {}
+/* Whether registers tell a return from a system call from one of a signal's handler. */
+#define ARCH_TELLS_INTERRUPTION false
+
+/* A call's result lies where its first argument was. Of that the kernel has a copy, which /proc
+ * shows of a thread in a system call: for a moment it is said to be in one. */
+static inline bool registers_interrupted(pid_t tid, struct registers *r)
+{
+    int call = (int)r->user.regs[8], none = -1;
+    struct iovec io = {&call, sizeof call};
+    char path[64], text[256];
+
+    if (registers_result(r) != -EINTR || r->syscall < 0 ||
+        !arch_is_syscall_at(tid, r->user.pc - ARCH_SYSCALL_SIZE))
+        return false;
+    snprintf(path, sizeof path, "/proc/%d/syscall", tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    void *set = (void *)(uintptr_t)NT_ARM_SYSTEM_CALL;
+    bool told = ptrace(PTRACE_SETREGSET, tid, set, &io) == 0;
+    ssize_t n = told ? read(fd, text, sizeof text - 1) : 0;
+    close(fd);
+    io.iov_base = &none;
+    if (told)
+        ptrace(PTRACE_SETREGSET, tid, set, &io);
+    text[n > 0 ? n : 0] = '\0';
+    return sscanf(text, "%*d %" SCNx64, &r->first) == 1 && atoi(text) == call;
+}
+
+static inline void registers_enter_again(struct registers *r)
+{
+    r->user.pc -= ARCH_SYSCALL_SIZE;
+    r->user.regs[0] = r->first;
+}
 
 static inline bool registers_restarts(const struct registers *r, uint64_t pc)
 {
@@ -241,10 +277,11 @@ static inline long arch_call(long number, long a, long b, long c, long d, long e
     return x0;
 }
 
-/* unlink(2), likewise. */
+/* unlink(2), likewise: it is this call. */
+#define ARCH_UNLINK SYS_unlinkat
 static inline long arch_unlink(const char *path)
 {
-    return arch_call(SYS_unlinkat, -100 /* AT_FDCWD */, (long)(uintptr_t)path, 0, 0, 0);
+    return arch_call(ARCH_UNLINK, -100 /* AT_FDCWD */, (long)(uintptr_t)path, 0, 0, 0);
 }
 
 /* Assembler: a function `name` that calls thread_main() with its own argument. Where that returns

@@ -33,7 +33,7 @@ static inline int64_t registers_result(const struct registers *r);
 
 /* Whether the thread has come back with EINTR from a system call that it can be made to enter
  * again; registers_enter_again() has it do so. Of one that hasn't *r is of no use then. */
-static inline bool registers_interrupted(pid_t tid, const struct registers *r);
+static inline bool registers_interrupted(pid_t tid, struct registers *r);
 static inline void registers_enter_again(struct registers *r);
 /* Whether it stands behind a system call, at pc, that the kernel would begin anew, or before it
  * since it has been made to enter it again. */

@@ -108,7 +108,10 @@ static inline void registers_to_dwarf(const struct registers *r, uint64_t value[
 #define ARCH_ERESTART_RESTARTBLOCK 516
 #define ARCH_TRAP_FLAG 0x100ull
 
-static inline bool registers_interrupted(pid_t tid, const struct registers *r)
+/* Whether registers tell a return from a system call from one of a signal's handler. */
+#define ARCH_TELLS_INTERRUPTION true
+
+static inline bool registers_interrupted(pid_t tid, struct registers *r)
 {
     if (registers_result(r) != -EINTR)
         return false;
@@ -221,10 +224,11 @@ static inline long arch_call(long number, long a, long b, long c, long d, long e
     return result;
 }
 
-/* unlink(2), likewise. */
+/* unlink(2), likewise: it is this call. */
+#define ARCH_UNLINK SYS_unlink
 static inline long arch_unlink(const char *path)
 {
-    return arch_call(SYS_unlink, (long)(uintptr_t)path, 0, 0, 0, 0);
+    return arch_call(ARCH_UNLINK, (long)(uintptr_t)path, 0, 0, 0, 0);
 }
 
 /* Assembler: a function `name` that calls thread_main() with its own argument. Where that returns

@@ -22,8 +22,10 @@ struct ring_text recorder_text(PyObject *value)
     if (value == Py_None)
         return text;
     text.bytes = PyUnicode_AsUTF8AndSize(value, &size);
-    text.size = text.bytes ? (size_t)size : 0;
-    PyErr_Clear();
+    if (text.bytes)
+        text.size = (size_t)size;
+    else
+        PyErr_Clear();
     return text;
 }
 

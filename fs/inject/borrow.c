@@ -57,6 +57,7 @@ int borrow_stop(pid_t tid, struct borrow *out)
     int r = tracer_seize(tid, 0);
     if (r < 0)
         return r;
+    borrow.before = restart_before(tid);
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 && errno != ESRCH)
         return -errno; /* ESRCH: it is dying, and its end is to be waited for */
     r = wait_stopped(&borrow, &status);
@@ -81,7 +82,7 @@ int borrow_stop(pid_t tid, struct borrow *out)
 
 void borrow_restart(struct borrow *borrow)
 {
-    restart_interrupted(borrow->tid);
+    restart_interrupted(borrow->tid, borrow->before);
     read_state(borrow);
 }
 

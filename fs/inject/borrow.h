@@ -20,6 +20,7 @@ struct borrow {
     struct registers regs; /* as they are to be again */
     uint64_t mask;         /* of blocked signals, likewise */
     uint64_t since;        /* when it was asked to stop, CLOCK_MONOTONIC in ns */
+    bool before;           /* as restart_before() has it */
     uint64_t block;        /* address of its struct bootstrap_block */
     /* to be set before borrow_begin(): */
     uint64_t stub;        /* address of bootstrap_begin in the target */

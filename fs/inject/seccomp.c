@@ -174,7 +174,7 @@ static const struct allowed_call load_calls[] = {
     {SYS_pread64, 0, {FD, 0, 784, 64}},
     {SYS_newfstatat, 0, {FD, 0, 0, 0x1000}},
     {SYS_fstat, ANY, {FD}},
-    {SYS_unlink, ANY},
+    {ARCH_UNLINK, ANY},
     {SYS_exit},
     {SYS_socketpair, 0, {AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0}},
     {SYS_sendmsg, 0, {FD, 0, MSG_NOSIGNAL}},

@@ -21,6 +21,7 @@
 #define START_NS 20000000000u   /* its source has begun */
 #define COLLECT_NS 10000000000u /* it has told what it has */
 #define LOOK_MS 1000            /* the mount's process looks at it so often, ... */
+#define TRAPS_MS 20             /* ... and so often whether the agent may go on sampling, ... */
 #define HURRY_MS 100            /* ... and it tells so often while somebody watches */
 #define LISTEN_MS 200           /* it looks whether its source has ended so often */
 #define MESSAGES_MAX 64         /* are taken at a time */
@@ -41,24 +42,41 @@ struct door {
     int fd;
 };
 
-static void ask_door(void *arg, const struct kernel_ask *ask, struct kernel_told *told)
+static int ask_door(struct door *door, const void *ask, size_t size, void *told, size_t told_size,
+                    int *passed)
 {
-    struct door *door = arg;
+    _guard_mutex_(&door->lock);
+    int r = owner_send(door->fd, ask, size, -1);
+    if (r == 0)
+        r = owner_receive(door->fd, told, told_size, passed);
+    if (r < 0)
+        memset(told, 0, told_size);
+    return r;
+}
+
+static void ask_kernel(void *arg, const struct kernel_ask *ask, struct kernel_told *told)
+{
     int passed = -1;
 
-    _guard_mutex_(&door->lock);
-    int r = owner_send(door->fd, ask, sizeof *ask, -1);
-    if (r == 0)
-        r = owner_receive(door->fd, told, sizeof *told, &passed);
-    if (r < 0) {
-        memset(told, 0, sizeof *told);
+    int r = ask_door(arg, ask, sizeof *ask, told, sizeof *told, &passed);
+    if (r < 0)
         told->error = r;
-    }
     told->fd = passed;
 }
 
+static void ask_traps(void *arg, const struct trap_ask *ask, struct trap_told *told)
+{
+    int passed = -1;
+
+    int r = ask_door(arg, ask, sizeof *ask, told, sizeof *told, &passed);
+    if (r < 0)
+        told->error = r;
+    if (passed >= 0)
+        close(passed);
+}
+
 static int start_source(const struct sampling *what, struct store *store,
-                        const struct kernel_door *door, struct text *why, struct sampler **out)
+                        const struct sampler_door *door, struct text *why, struct sampler **out)
 {
     const struct sampler_source *source = sampler_sources[what->source - 1];
     const struct sampler_options options = {.modes = what->modes,
@@ -136,7 +154,9 @@ void sampling_run(int control, const struct sampling *what)
 {
     static struct store_budget budget;
     struct door asked = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    const struct kernel_door door = {.arg = &asked, .ask = ask_door};
+    const struct sampler_door door = {.arg = &asked,
+                                      .ask_kernel = ask_kernel,
+                                      .ask_traps = ask_traps};
     struct text why = TEXT_INIT;
     struct sampler *sampler;
     struct sampled_writer writer;
@@ -165,13 +185,16 @@ struct elsewhere {
     pid_t pid;
     int control, door;
     bool timed;                 /* it is one of `timers` */
-    struct kernel_watch *watch; /* NULL: it has no use for it */
+    struct kernel_watch *watch; /* NULL: it has no use for it, ... */
+    struct trap_watch *traps;   /* ... nor for this */
     pthread_mutex_t lock;       /* guards what follows */
     struct sampled told;
     const char *ended; /* why it was ended; NULL: it runs */
+    const char *over;  /* why the agent may take no samples any more; NULL: it may */
     uint32_t asked;    /* number of the last collection */
     uint32_t others;   /* that it was told of */
     unsigned stopped;  /* looks in a row */
+    uint64_t attended; /* CLOCK_MONOTONIC, ns: the last one of these, or when something came */
     uint64_t own_ns;   /* taking in what it tells has cost this process */
     char message[SAMPLED_PIECE];
 };
@@ -202,20 +225,39 @@ static void take_told(struct elsewhere *e)
     }
 }
 
-/* Does what takes root's rights. */
-static void answer_door(struct elsewhere *e)
+/* Does what takes root's rights. False: nothing is asked. */
+static bool answer_kernel(struct elsewhere *e)
 {
     struct kernel_ask ask;
     struct kernel_told told;
 
-    for (int i = 0; i < MESSAGES_MAX && e->watch && !e->ended; i++) {
-        if (recv(e->door, &ask, sizeof ask, MSG_DONTWAIT | MSG_TRUNC) != sizeof ask)
-            return;
-        kernel_watch_do(e->watch, &ask, &told);
-        owner_send(e->door, &told, sizeof told, told.fd);
-        if (told.fd >= 0)
-            close(told.fd);
-    }
+    if (recv(e->door, &ask, sizeof ask, MSG_DONTWAIT | MSG_TRUNC) != sizeof ask)
+        return false;
+    kernel_watch_do(e->watch, &ask, &told);
+    owner_send(e->door, &told, sizeof told, told.fd);
+    if (told.fd >= 0)
+        close(told.fd);
+    return true;
+}
+
+static bool answer_traps(struct elsewhere *e)
+{
+    struct trap_ask ask;
+    struct trap_told told;
+
+    if (recv(e->door, &ask, sizeof ask, MSG_DONTWAIT | MSG_TRUNC) != sizeof ask)
+        return false;
+    trap_watch_do(e->traps, &ask, e->sampler->interrupt, &told);
+    owner_send(e->door, &told, sizeof told, -1);
+    return true;
+}
+
+static void answer_door(struct elsewhere *e)
+{
+    bool asked = e->watch || e->traps;
+
+    for (int i = 0; i < MESSAGES_MAX && asked && !e->ended; i++)
+        asked = e->watch ? answer_kernel(e) : answer_traps(e);
 }
 
 /* Takes what there is, and looks whether it still runs. waited: nothing came meanwhile. */
@@ -242,7 +284,7 @@ static void say(struct elsewhere *e, uint32_t op, uint32_t value)
 static int wait_for_it(struct elsewhere *e, int ms)
 {
     struct pollfd fds[] = {{e->control, POLLIN, 0},
-                           {e->watch ? e->door : -1, POLLIN, 0},
+                           {e->watch || e->traps ? e->door : -1, POLLIN, 0},
                            {e->sampler->wakes, POLLIN, 0}};
     eventfd_t woken;
     int n = poll(fds, ARRAY_SIZE(fds), ms);
@@ -296,7 +338,11 @@ static int begin(struct elsewhere *e, struct text *why)
     const struct kernel_wish wish = sampler_wish(sampler);
     int ends[2];
 
-    int r = sampler->source == &sampler_bpf ? kernel_watch_new(&wish, &e->watch, why) : 0;
+    int r = 0;
+    if (sampler->source == &sampler_bpf)
+        r = kernel_watch_new(&wish, &e->watch, why);
+    else if (sampler->source == &sampler_inside)
+        r = trap_watch_new(sampler->target, wish.tid, wish.hz, &e->traps, why);
     if (r == 0)
         r = e->starter->begin(e->starter->arg, &what, &e->pid, &e->control, why);
     if (r < 0)
@@ -316,6 +362,7 @@ static void elsewhere_free(struct elsewhere *e)
     if (e->door >= 0)
         close(e->door);
     kernel_watch_free(e->watch);
+    trap_watch_free(e->traps);
     sampled_deinit(&e->told);
     if (e->timed)
         atomic_fetch_sub(&timers, 1);
@@ -354,27 +401,34 @@ static void stop(struct sampler *sampler) { elsewhere_free(sampler->of); }
 static uint64_t tick(struct sampler *sampler, uint64_t now)
 {
     struct elsewhere *e = sampler->of;
-    int ms = e->stopped ? MAY_HANG_LOOK_MS : LOOK_MS;
+    int look_ms = e->stopped ? MAY_HANG_LOOK_MS : LOOK_MS;
+    int ms = e->traps ? TRAPS_MS : look_ms;
 
     if (sampler->until && sampler->until < now + (uint64_t)ms * 1000000)
         ms = sampler->until > now ? (int)((sampler->until - now) / 1000000) + 1 : 0;
     bool waited = wait_for_it(e, ms) == 0;
     uint64_t begun = monotonic_ns();
     _guard_mutex_(&e->lock);
-    attend(e, waited);
+    if (!waited || begun - e->attended >= (uint64_t)look_ms * 1000000) {
+        e->attended = begun;
+        attend(e, waited);
+    }
+    if (e->traps && !e->over)
+        e->over = trap_watch_look(e->traps);
     if (sampler_hurries(sampler, begun))
         say(e, WORD_HURRY, 0);
     if (e->timed && e->others != atomic_load(&timers) - 1)
         say(e, WORD_OTHERS, e->others = atomic_load(&timers) - 1);
     uint64_t end = monotonic_ns(); /* one that tells too much is left waiting */
-    return e->ended || e->told.over ? UINT64_MAX : end + (end - begun) * TAKE_SHARE;
+    return e->ended || e->told.over || e->over ? UINT64_MAX : end + (end - begun) * TAKE_SHARE;
 }
 
 static void collect(struct sampler *sampler)
 {
     struct elsewhere *e = sampler->of;
     uint64_t until = monotonic_ns() + COLLECT_NS;
-    struct pollfd fds[] = {{e->control, POLLIN, 0}, {e->watch ? e->door : -1, POLLIN, 0}};
+    struct pollfd fds[] = {{e->control, POLLIN, 0},
+                           {e->watch || e->traps ? e->door : -1, POLLIN, 0}};
     _guard_mutex_(&e->lock);
 
     if (e->ended)
@@ -396,6 +450,8 @@ static void figures(struct sampler *sampler, struct sampler_figures *out)
     out->daemon_ns += e->own_ns;
     if (e->ended)
         snprintf(out->note, sizeof out->note, "%s", e->ended);
+    else if (e->over)
+        snprintf(out->note, sizeof out->note, "it has ended: %s", e->over);
 }
 
 void sampling_init(struct sampling_starter *starter)

@@ -1,8 +1,7 @@
 /* The source for where the kernel takes no samples itself, but an agent is in the process: the
  * kernel sends SIGTRAP to a thread whose quantum of processor time has ended, and the agent's
- * handler takes down where it is (agent/sample/). The events are opened here, so that they end with
- * this daemon, however it ends; the handler stands before the first one is opened, and until the
- * last one is closed.
+ * handler takes down where it is (agent/sample/). The events are the daemon's (trap_watch.h), so
+ * that they end with it, however it ends.
  *
  * It sees a thread in user mode only. What a sample weighs is what the thread's own clock says that
  * it has used since the last one, so that time in the kernel counts for where it went on after it,
@@ -11,29 +10,21 @@
 #include "agent/base/clock.h"
 #include "agent/wire/trap_samples.h"
 #include "fs/base/array.h"
-#include "fs/inject/seccomp.h"
 #include "fs/link/attach.h"
-#include "fs/link/found.h"
 #include "fs/proc/lwp.h"
-#include "fs/proc/procfs.h"
 #include "fs/proc/runs.h"
 #include "fs/remote/frames/gil.h"
-#include "fs/sampler/bpf/perf_events.h"
 #include "fs/sampler/sampler.h"
 #include "fs/sampler/stacks.h"
-#include "fs/trace/tracer.h"
-#include "fs/watch/by_perf.h"
+#include "fs/sampler/trap_watch.h"
 #include "fs/watch/registers.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
-#define GIL_NS 10000000000ull /* for the agent to get the GIL */
-#define END_NS 1000000000u    /* ... and to hear that nothing comes any more */
 #define LOOK_NS_MIN 2000000u
 #define LOOK_NS_MAX 50000000u
 #define UNFINISHED_NS 50000000u /* a slot that is begun is waited for so long */
@@ -52,14 +43,12 @@ struct spent {
 };
 
 struct inside {
-    struct session *session;
+    struct trap_watch *watch; /* NULL: sampler->door is asked */
     struct found_agent agent;
-    struct by_perf *events; /* NULL: there are none any more, `ended` says why */
-    int stat;               /* for watch_handled() */
-    int filters;            /* of seccomp that each thread has */
-    uint64_t at;            /* struct trap_samples in the process */
-    uint64_t wait;          /* ns between two looks */
-    uint64_t begun;         /* CLOCK_MONOTONIC, ns */
+    uint64_t at;      /* struct trap_samples in the process */
+    uint64_t wait;    /* ns between two looks */
+    uint64_t begun;   /* CLOCK_MONOTONIC, ns */
+    uint64_t cost_ns; /* of a SIGTRAP, and of what makes it come */
 
     pthread_mutex_t lock; /* guards what follows */
     const char *ended;
@@ -73,10 +62,24 @@ struct inside {
     uint64_t taken, daemon_ns, blocking, counted;
 };
 
-static pthread_once_t cost_once = PTHREAD_ONCE_INIT;
-static uint64_t cost_ns; /* of a SIGTRAP, and of what makes it come */
+/* ---- what takes the daemon's rights ---- */
 
-static void measure(void) { cost_ns = perf_events_cost(true); }
+static int ask(struct sampler *sampler, struct inside *inside, const struct trap_ask *asked,
+               struct text *why)
+{
+    const struct sampler_door *door = sampler->door;
+    struct trap_told told;
+
+    if (door)
+        door->ask_traps(door->arg, asked, &told);
+    else
+        trap_watch_do(inside->watch, asked, sampler->interrupt, &told);
+    if (asked->op == TRAP_SEND)
+        inside->cost_ns = told.cost_ns;
+    if (why)
+        text_puts(why, told.why);
+    return told.error;
+}
 
 /* ---- threads ---- */
 
@@ -282,226 +285,64 @@ static void collect(struct sampler *sampler)
 
 /* ---- the source ---- */
 
-/* Another process traces it, as a debugger does: it would be told of each SIGTRAP. */
-static bool is_debugged(pid_t pid)
-{
-    char path[48];
-    pid_t tracer = proc_tracer(pid);
-
-    snprintf(path, sizeof path, "/proc/self/task/%d", (int)tracer);
-    return tracer && access(path, F_OK) < 0 && !tracer_brief(tracer);
-}
-
-/* ---- seccomp filters ---- */
-
-static const char own_filters[] =
-    "threads of it have seccomp filters of their own, which may forbid what a handler calls";
-
-struct filters {
-    pid_t tid; /* whose */
-    struct text *why;
-};
-
-static int stop_and_check(struct tracer *tracer, void *arg)
-{
-    struct filters *filters = arg;
-    uint64_t ns;
-
-    int r = tracer_stop(tracer, filters->tid);
-    if (r == 0)
-        r = seccomp_check(filters->tid, SECCOMP_SAMPLE, 0, filters->why);
-    tracer_resume(tracer, &ns);
-    return r;
-}
-
-/* Whether each thread has so many filters. */
-static bool all_have(pid_t pid, int filters)
-{
-    _cleanup_free_ pid_t *tids = NULL;
-    size_t n;
-    bool same = watch_threads(pid, &tids, &n) == 0;
-
-    for (size_t i = 0; same && i < n; i++) {
-        int count = seccomp_count(tids[i]);
-        same = count == filters || count == -ESRCH;
-    }
-    return same;
-}
-
-/* Whether the filters of all threads let the handler make its calls: they are read in the agent's
- * own thread, whose calls nobody misses, and all have as many as that. */
-static int check_filters(struct sampler *sampler, struct inside *inside, struct text *why)
-{
-    struct target *target = sampler->target;
-    struct filters filters = {.why = why};
-    int count = seccomp_count(target->pid);
-
-    inside->filters = count;
-    if (count < 0 || !all_have(target->pid, count)) {
-        text_puts(why, own_filters);
-        return -EPERM;
-    }
-    if (!count)
-        return 0;
-    int r = agent_found(target, &inside->agent);
-    if (r == 0) {
-        filters.tid = outer_tid(target, inside->agent.record.channel_tid);
-        _guard_mutex_(&target->tracing);
-        r = tracer_run(stop_and_check, &filters);
-    }
-    if (r == 0 && seccomp_count(filters.tid) != count) {
-        text_puts(why, own_filters);
-        r = -EPERM;
-    }
-    if (r < 0 && !why->size)
-        text_printf(why, "its seccomp filters can't be read: %s", strerror(-r));
-    return r;
-}
-
-/* ---- whether it may go on ---- */
-
-/* Why no event may be open; NULL: they may. */
+/* Why no event may be open; NULL: they may. With a door, that is looked after where it leads. */
 static const char *why_not(struct sampler *sampler, struct inside *inside)
 {
     const struct probe_agent_record *record = &inside->agent.record;
 
-    if (found_agent_refresh(&sampler->target->memory, &inside->agent) < 0 ||
-        !inside->agent.running || !session_alive(inside->session))
+    if (found_agent_refresh(&sampler->target->memory, &inside->agent) < 0 || !inside->agent.running)
         return "the agent has ended, or another daemon has it";
-    if (record->samples != inside->at || !record->trap || !watch_handled(inside->stat))
+    if (record->samples != inside->at || !record->trap)
         return "SIGTRAP has no handler of the agent's any more";
-    if (seccomp_count(sampler->target->pid) != inside->filters)
-        return own_filters;
-    return is_debugged(sampler->target->pid) ? "the process is traced by a debugger" : NULL;
+    return inside->watch ? trap_watch_look(inside->watch) : NULL;
 }
 
-/* Since Linux 5.18 a thread that blocks SIGTRAP is told later; before, the process was killed. */
-static bool kernel_waits(void)
+static void inside_free(struct inside *inside)
 {
-    struct utsname system;
-    unsigned major = 0, minor = 0;
-
-    return uname(&system) == 0 && sscanf(system.release, "%u.%u", &major, &minor) == 2 &&
-           (major > 5 || (major == 5 && minor >= 18));
-}
-
-static int order(struct sampler *sampler, struct session *session, bool on, struct proto_done *done)
-{
-    struct target *target = sampler->target;
-    struct proto_samples order = {.on = on};
-
-    pthread_mutex_lock(&target->lock);
-    if (gil_interval_find(&target->memory, &target->runtime, 0, &order.gil_interval) < 0)
-        order.gil_interval = 0;
-    pthread_mutex_unlock(&target->lock);
-    *done = (struct proto_done){0};
-    return session_order(session, PROTO_SAMPLES, &order, sizeof order, on ? GIL_NS : END_NS,
-                         on ? sampler->interrupt : NULL, done);
-}
-
-static void inside_free(struct sampler *sampler, struct inside *inside)
-{
-    struct proto_done done;
-
-    by_perf_free(inside->events);
-    if (inside->at)
-        (void)order(sampler, inside->session, false, &done);
-    session_unref(inside->session);
+    trap_watch_free(inside->watch);
     stacks_free(inside->stacks);
-    if (inside->stat >= 0)
-        close(inside->stat);
     free(inside->threads);
     free(inside->read);
     pthread_mutex_destroy(&inside->lock);
     free(inside);
 }
 
-/* disabled: only to see whether it may be. */
-static struct perf_event_attr event_of(const struct sampler_options *options, bool disabled)
-{
-    return (struct perf_event_attr){
-        .size = sizeof(struct perf_event_attr),
-        .disabled = disabled,
-        .type = PERF_TYPE_SOFTWARE,
-        .config = PERF_COUNT_SW_TASK_CLOCK,
-        .sample_period = 1000000000u / options->hz,
-        .exclude_kernel = 1, /* no system call is ever interrupted */
-        .exclude_hv = 1,
-        .inherit = !options->tid,
-        .inherit_thread = !options->tid,
-        .remove_on_exec = 1,
-        .sigtrap = 1,
-        .sig_data = PROTO_SAMPLE_DATA,
-    };
-}
-
-/* Before the agent's handler is put in place for nothing. */
-static int try_event(struct sampler *sampler, struct text *why)
-{
-    const struct perf_event_attr attr = event_of(&sampler->options, true);
-    struct by_perf *event = NULL;
-    pid_t pid = sampler->target->pid;
-
-    int r = by_perf_open(pid, pid, &attr, false, &event, why);
-    by_perf_free(event);
-    return r;
-}
-
 /* Has the agent's handler stand. */
 static int prepare(struct sampler *sampler, struct inside *inside, struct text *why)
 {
     struct target *target = sampler->target;
-    struct proto_done done = {0};
+    struct trap_ask asked = {.op = TRAP_HANDLE};
 
-    int r = agent_connect(target, why, &inside->session);
-    if (r == -ENOTCONN)
-        text_clear(why);
-    if (r == -ENOTCONN)
-        text_puts(why, "no agent is in the process; `profile cpu inside` puts one in");
+    int r = target_find(target);
     if (r < 0)
         return r;
-    r = target_find(target);
-    if (r == 0)
-        r = try_event(sampler, why);
-    if (r == 0)
-        r = check_filters(sampler, inside, why);
+    if (agent_found(target, &inside->agent) == 0 && inside->agent.running)
+        asked.tid = outer_tid(target, inside->agent.record.channel_tid);
+    pthread_mutex_lock(&target->lock);
+    if (gil_interval_find(&target->memory, &target->runtime, 0, &asked.gil_interval) < 0)
+        asked.gil_interval = 0;
+    pthread_mutex_unlock(&target->lock);
+    r = ask(sampler, inside, &asked, why);
     if (r < 0)
         return r;
-    r = order(sampler, inside->session, true, &done);
-    if (r < 0 && done.words[0])
-        text_add_escaped(why, done.words, strnlen(done.words, sizeof done.words));
-    else if (r < 0)
-        text_printf(why, "the agent isn't ready for it: %s", strerror(-r));
-    if (r == 0)
-        r = agent_found(target, &inside->agent);
+    r = agent_found(target, &inside->agent);
     inside->at = r == 0 ? inside->agent.record.samples : 0;
     if (r == 0 && (!inside->at || read_head(sampler, inside) < 0))
         r = -EPROTO;
-    if (r < 0 && !why->size)
+    if (r < 0)
         text_puts(why, "its samples can't be read");
-    if (r == 0)
+    else
         inside->next = inside->read->next;
     return r;
 }
 
-static int open_events(struct sampler *sampler, struct inside *inside, struct text *why)
+static int send(struct sampler *sampler, struct inside *inside, struct text *why)
 {
-    const struct perf_event_attr attr = event_of(&sampler->options, false);
+    const struct trap_ask asked = {.op = TRAP_SEND};
     int r = note_threads(sampler, inside);
 
     inside->begun = monotonic_ns();
-    inside->stat = watch_open_stat(sampler->target->pid);
-    if (r == 0 && inside->stat < 0)
-        r = inside->stat;
-    if (r < 0)
-        return r;
-    const char *words = why_not(sampler, inside);
-    if (words) {
-        text_puts(why, words);
-        return -EBUSY;
-    }
-    return by_perf_open(sampler->target->pid, sampler->options.tid, &attr, true, &inside->events,
-                        why);
+    return r < 0 ? r : ask(sampler, inside, &asked, why);
 }
 
 static int begin(struct sampler *sampler, struct inside *inside, struct text *why)
@@ -516,10 +357,13 @@ static int begin(struct sampler *sampler, struct inside *inside, struct text *wh
     int r = inside->read
                 ? stacks_new(sampler->target, sampler->names, NULL, sampler->store, &inside->stacks)
                 : -ENOMEM;
+    if (r == 0 && !sampler->door)
+        r = trap_watch_new(sampler->target, sampler->options.tid, sampler->options.hz,
+                           &inside->watch, why);
     if (r == 0)
         r = prepare(sampler, inside, why);
     if (r == 0)
-        r = open_events(sampler, inside, why);
+        r = send(sampler, inside, why);
     return r;
 }
 
@@ -529,26 +373,20 @@ static int start(struct sampler *sampler, struct text *why)
         text_puts(why, "it sees processor time only: cpu, gil, nogil");
         return -EOPNOTSUPP;
     }
-    if (!kernel_waits()) {
-        text_puts(why, "before Linux 5.18 a thread that blocks SIGTRAP would be killed");
-        return -EOPNOTSUPP;
-    }
     struct inside *inside = calloc(1, sizeof *inside);
     if (!inside)
         return -ENOMEM;
     pthread_mutex_init(&inside->lock, NULL);
-    inside->stat = -1;
     int r = begin(sampler, inside, why);
     if (r < 0) {
-        inside_free(sampler, inside);
+        inside_free(inside);
         return r == -ESRCH && target_alive(sampler->target) ? -EAGAIN : r;
     }
-    pthread_once(&cost_once, measure);
     sampler->of = inside;
     return 0;
 }
 
-static void stop(struct sampler *sampler) { inside_free(sampler, sampler->of); }
+static void stop(struct sampler *sampler) { inside_free(sampler->of); }
 
 static uint64_t tick(struct sampler *sampler, uint64_t now)
 {
@@ -558,17 +396,14 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
         return UINT64_MAX;
     const char *words = why_not(sampler, inside);
     if (words) {
-        by_perf_free(steal_pointer(inside->events));
+        (void)ask(sampler, inside, &(struct trap_ask){.op = TRAP_SILENCE}, NULL);
         _guard_mutex_(&inside->lock);
         inside->ended = words;
         return UINT64_MAX;
     }
-    by_perf_follow(inside->events);
     collect(sampler);
     if (now - inside->counted > BLOCKING_NS) {
         size_t blocking = watch_blocking(sampler->target->pid);
-        if (!all_have(sampler->target->pid, inside->filters))
-            inside->filters = -EPERM; /* it ends with the next look */
         _guard_mutex_(&inside->lock);
         inside->blocking = blocking;
         inside->counted = now;
@@ -582,7 +417,7 @@ static void figures(struct sampler *sampler, struct sampler_figures *out)
     _guard_mutex_(&inside->lock);
 
     *out = (struct sampler_figures){
-        .target_ns = inside->read->ns + inside->taken * cost_ns,
+        .target_ns = inside->read->ns + inside->taken * inside->cost_ns,
         .daemon_ns = inside->daemon_ns,
         .missing = sampler->options.modes & ~sampler_inside.modes,
     };

@@ -93,10 +93,10 @@ struct kernel {
 
 static int ask(struct kernel *k, struct kernel_ask *asked, struct kernel_told *told)
 {
-    const struct kernel_door *door = k->sampler->door;
+    const struct sampler_door *door = k->sampler->door;
 
     if (door)
-        door->ask(door->arg, asked, told);
+        door->ask_kernel(door->arg, asked, told);
     else
         kernel_watch_do(k->watch, asked, told);
     return told->error;

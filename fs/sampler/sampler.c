@@ -135,24 +135,13 @@ struct kernel_wish sampler_wish(const struct sampler *sampler)
                                 .children = options->children};
 }
 
-/* The agent's samples take a session with it, which is the mount's. */
-static bool is_movable(const struct sampler_source *source) { return source != &sampler_inside; }
-
-bool sampler_movable(uint32_t number)
-{
-    for (uint32_t i = 0; sampler_sources[i]; i++)
-        if (i == number)
-            return is_movable(sampler_sources[i]);
-    return false;
-}
-
 static int start_one(struct sampler *sampler, const struct sampler_source *source,
                      struct text *reason)
 {
     const struct sampler_source *elsewhere = sampler->target->sampled_by;
 
     sampler->source = source;
-    sampler->by = elsewhere && is_movable(source) ? elsewhere : source;
+    sampler->by = elsewhere ? elsewhere : source;
     return sampler->by->start(sampler, reason);
 }
 
@@ -249,7 +238,7 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
 
 int sampler_start_here(struct target *target, struct store *store,
                        const struct sampler_options *options, const struct sampler_source *source,
-                       const struct kernel_door *door, struct text *why, struct sampler **out)
+                       const struct sampler_door *door, struct text *why, struct sampler **out)
 {
     struct sampler *sampler;
 

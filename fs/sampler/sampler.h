@@ -5,6 +5,7 @@
 #include "fs/base/text.h"
 #include "fs/sampler/bpf/kernel_watch.h"
 #include "fs/sampler/tasks.h"
+#include "fs/sampler/trap_watch.h"
 
 #define SAMPLER_HZ_MIN 1
 #define SAMPLER_HZ_MAX 10000
@@ -66,6 +67,14 @@ extern const struct sampler_source sampler_allocations;
 /* The sources, in order of preference; ends with NULL. */
 extern const struct sampler_source *const sampler_sources[];
 
+/* Who is asked, where another process has the rights that a source takes. Any thread may; a told
+ * error says that it can't be asked any more, too. */
+struct sampler_door {
+    void *arg;
+    void (*ask_kernel)(void *arg, const struct kernel_ask *ask, struct kernel_told *told);
+    void (*ask_traps)(void *arg, const struct trap_ask *ask, struct trap_told *told);
+};
+
 /* A sampler that runs, or ran. What follows `of` is for its source. */
 struct sampler {
     struct target *target; /* a reference */
@@ -75,7 +84,7 @@ struct sampler {
     struct sampler_options options;
     const struct sampler_source *source;
     const struct sampler_source *by;   /* who is asked: that, or target->sampled_by in its place */
-    const struct kernel_door *door;    /* NULL, or what asks for root's rights (kernel.c) */
+    const struct sampler_door *door;   /* NULL, or who is asked for root's rights */
     _Atomic unsigned others;           /* samplers in other processes that look by a timer, too */
     void *of;                          /* the source's own */
     uint64_t since;                    /* CLOCK_MONOTONIC, ns */
@@ -98,10 +107,6 @@ struct sampler {
 
 /* What its options ask of the program in the kernel. */
 struct kernel_wish sampler_wish(const struct sampler *sampler);
-/* Whether the source with this number in sampler_sources may run in a process of the target's
- * rights; false too for one that isn't there. */
-bool sampler_movable(uint32_t number);
-
 /* Starts one. duration: for so long, from when its source has begun; ns, 0: until it is stopped.
  * -EOPNOTSUPP: no source can do any of it here; -ESRCH, -ENOMEM, -EINTR: why says it in words. */
 int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
@@ -110,7 +115,7 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
 /* sampler_start() of one source, here, in a process that has no more than the target's rights. */
 int sampler_start_here(struct target *target, struct store *store,
                        const struct sampler_options *options, const struct sampler_source *source,
-                       const struct kernel_door *door, struct text *why, struct sampler **out);
+                       const struct sampler_door *door, struct text *why, struct sampler **out);
 struct sampler *sampler_ref(struct sampler *sampler);
 void sampler_unref(struct sampler *sampler); /* NULL is fine */
 /* Ends it. What is pending is taken in, and *last is what it came to; where that takes longer than

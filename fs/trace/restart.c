@@ -36,11 +36,15 @@ bool restart_sleeps(pid_t tid)
     return end > text && is_cut_short(number); /* else it says "running" */
 }
 
-void restart_interrupted(pid_t tid)
+/* Where registers don't tell it, only one that slept is known not to have had a signal before: from
+ * then on that would have been a stop of its own. */
+bool restart_before(pid_t tid) { return ARCH_TELLS_INTERRUPTION || restart_sleeps(tid); }
+
+void restart_interrupted(pid_t tid, bool before)
 {
     struct registers regs;
 
-    if (registers_read(tid, &regs) < 0 || registers_result(&regs) != -EINTR ||
+    if (!before || registers_read(tid, &regs) < 0 || registers_result(&regs) != -EINTR ||
         !is_cut_short((long)registers_syscall(&regs)) || has_signal(tid) ||
         !registers_interrupted(tid, &regs))
         return;

@@ -38,6 +38,7 @@ struct tracer {
     struct {
         pid_t tid;
         int signal;   /* one that arrived with the stop and is passed on */
+        bool before;  /* as restart_before() has it */
         bool stopped; /* else it was asked to, and may have done so since */
         struct registers regs;
     } asked[TRACER_STOPPED_MAX];
@@ -154,7 +155,7 @@ static int settle(struct tracer *tracer, size_t i, uint64_t deadline_ns)
     tracer->asked[i].stopped = true;
     tracer->asked[i].signal = event ? 0 : status;
     if (event)
-        restart_interrupted(tracer->asked[i].tid);
+        restart_interrupted(tracer->asked[i].tid, tracer->asked[i].before);
     registers_read(tracer->asked[i].tid, &tracer->asked[i].regs);
     return 0;
 }
@@ -183,9 +184,11 @@ static int stop(struct tracer *tracer, pid_t tid, uint64_t deadline_ns)
     int r = tracer_seize(tid, 0);
     if (r < 0)
         return r == -EBUSY ? hold(tracer, tid) : r;
+    bool before = restart_before(tid);
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
         return -errno; /* died; or else this thread's end detaches it */
     tracer->asked[tracer->n].tid = tid;
+    tracer->asked[tracer->n].before = before;
     tracer->asked[tracer->n].stopped = false;
     r = settle(tracer, tracer->n, deadline_ns);
     if (r < 0 && r != -ETIMEDOUT)

@@ -96,7 +96,7 @@ static void note_stop(struct by_ptrace *tracer, struct tracee *tracee, int signa
     case PTRACE_EVENT_STOP:
         tracee->in_group_stop = signal != SIGTRAP;
         if (!tracee->in_group_stop)
-            restart_interrupted(tracee->tid);
+            restart_interrupted(tracee->tid, true);
         break;
     case 0:
         if (signal == SIGTRAP)

@@ -17,6 +17,8 @@ from test_contain import contained, debian, status as rights_of  # noqa: F401
 from test_contain_acts import told
 from test_contain_sql import crash
 from test_profile import samples, status
+from test_profile_inside import allowed  # noqa: F401
+from test_profile_kernel import descriptors
 
 pytestmark = pytest.mark.attack
 
@@ -86,6 +88,35 @@ def test_daemon_is_told_of_samples(probe, debian, nobody, within):
             sql.reply(directory / "ctl", "profile clear\n")
 
     assert not told(mount.pid, act)
+
+
+def test_daemon_is_told_of_the_agents_samples(contained, debian, nobody, allowed):  # noqa: F811
+    """It puts the agent's handler in place and sends signals; what the handler takes down it doesn't read."""
+    victim = debian.run_source(SPINS, user=nobody)
+    directory = contained.path / str(victim.pid)
+
+    def act():
+        profile(contained, victim.pid, "cpu 97hz inside")
+        assert status(contained, victim.pid)["Source"] == "inside"
+        eventually(lambda: "spins" in (directory / "profile" / "top").read_text(), patience(60), "spins")
+        sql.reply(directory / "ctl", "profile off\n")
+
+    assert not told(contained.pid, act)
+    assert victim.process.poll() is None
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
+def test_who_reads_the_agents_samples_is_killed(contained, debian, nobody, allowed, how):  # noqa: F811
+    """Nothing sends signals any more."""
+    victim = debian.run_source(SPINS, user=nobody)
+    sampler = sampler_of(contained, victim.pid, "cpu 97hz inside")
+    os.kill(sampler, how)
+    eventually(lambda: status(contained, victim.pid)["State"] == "off", patience(30), "its end")
+    assert re.search("was stopped" if how == signal.SIGSTOP else "has crashed, or was killed",
+                     status(contained, victim.pid)["Note"])
+    eventually(lambda: not descriptors(contained.pid, "[perf_event]"), patience(30), "the end of its events")
+    profile(contained, victim.pid, "cpu 97hz inside")
+    assert victim.process.poll() is None
 
 
 def test_rights_of_who_samples(contained, debian, nobody):

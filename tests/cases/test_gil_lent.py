@@ -2,6 +2,7 @@
 Where that isn't known to be safe nothing is touched."""
 import errno
 import functools
+import os
 import pathlib
 import random
 import shutil
@@ -185,6 +186,42 @@ def test_daemon_is_killed(probe, python):
         target.expect(f"served {number}")
     commands = Commands(probe, target.pid)
     assert commands.eval("count") == "20\n"
+    commands.detach()
+    ends(target)
+
+
+@pytest.mark.long
+@pytest.mark.python(minimum=(3, 11))
+@pytest.mark.parametrize("call", ["poll", "timed"])  # epoll_wait(2) ends by a stop, also without us
+def test_is_stopped(probe, python, call):
+    """By SIGSTOP, at any moment of it: nothing is lost, and it runs on once it may."""
+    target = keeper(python, call)
+    commands = Commands(probe, target.pid)
+    assert commands.eval("40 + 2") == "42\n"
+    over = threading.Event()
+    failures, answers = [], []
+
+    def evaluate():
+        while not over.is_set():
+            try:
+                answers.append(commands.eval("6 * 7"))
+            except (AssertionError, OSError) as error:
+                failures.append(error)
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    chance = random.Random(19)
+    for number in range(1, 61):
+        time.sleep(chance.random() * 0.02)
+        os.kill(target.pid, signal.SIGSTOP)
+        time.sleep(chance.random() * 0.02)
+        os.kill(target.pid, signal.SIGCONT)
+        target.send("")
+        target.expect(f"served {number}")
+    over.set()
+    thread.join()
+    assert answers and set(answers) == {"42\n"}
+    assert {getattr(error, "errno", 0) for error in failures} <= {errno.ETIMEDOUT}, failures  # nobody lent it in time
     commands.detach()
     ends(target)
 

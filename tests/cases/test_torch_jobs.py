@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from commands import Commands
 from interpreters import eventually
 from sql import ask, reply
 from test_all_backtrace import groups
@@ -424,6 +425,56 @@ def test_a_rank_that_raises(probe, ranks):
     query = probe.path / "all" / "query"
     eventually(lambda: len(ask(query, "SELECT rank FROM collectives WHERE ended IS NOT NULL AND duration IS NULL AND "
                                f"source = 'recorded' AND seq = {last}")) == 3, what="what they left")
+
+
+# a group of one, which does each line that it is told
+ALONE = """
+import sys, tempfile, torch, torch.distributed as dist
+directory = tempfile.TemporaryDirectory()
+dist.init_process_group("gloo", init_method=f"file://{directory.name}/meet", rank=0, world_size=1)
+tensor, works = torch.zeros(2, 3), []
+def reduce_in_a_new_group():
+    group = dist.new_group([0])
+    dist.all_reduce(tensor, group=group)
+    name = dist.distributed_c10d._pg_names[group]
+    dist.destroy_process_group(group)
+    return name
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+def test_one_that_is_another_by_the_next_call(probe, torch_python):  # noqa: F811
+    """A tensor that changes, and groups that end, whose address another one gets: each row has what was there then. And
+    very many results that are waited for later, the last one first."""
+    target = torch_python.run_source(ALONE, name="group_of_one.py", env=ONE, ready=False)
+    target.expect("ready", 120)
+    commands = Commands(probe, target.pid)
+
+    def told(line):
+        target.send(line)
+        return target.readline(60)
+
+    def rows(columns, where):
+        return [tuple(row.values()) for row in ask(
+            commands.directory / "query", f"SELECT {columns} FROM collectives WHERE source = 'recorded' AND "
+            f"op = 'allreduce' AND {where} ORDER BY start")]
+    commands.run("ctl", "record collectives on\n")
+    told("dist.all_reduce(tensor)")
+    told("dist.all_reduce(tensor.resize_(4))")
+    told("dist.all_reduce(setattr(tensor, 'data', tensor.double()) or tensor)")
+    told("dist.all_reduce(tensor.data.view(2, 1, 2))")
+    assert rows("shape, dtype, bytes, group_name", "1") == [
+        ("2, 3", "float32", "24", "0"), ("4", "float32", "16", "0"), ("4", "float64", "32", "0"),
+        ("2, 1, 2", "float64", "32", "0")]
+    names = [told("reduce_in_a_new_group()") for _ in range(20)]
+    assert len(set(names)) == 20 and rows("group_name, seq IS NULL", "group_name <> '0'") == [
+        (name, "0") for name in names]
+    told("works.extend(dist.all_reduce(torch.zeros(5), async_op=True) for _ in range(500))")
+    assert rows("count(*), count(duration)", "shape = '5'") == [("500", "0")]
+    told("[work.wait() for work in reversed(works)]")
+    assert rows("count(*), count(duration)", "shape = '5'") == [("500", "500")]
 
 
 def test_a_rank_that_hangs_in_c(probe, ranks):

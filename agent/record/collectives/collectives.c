@@ -8,6 +8,7 @@
 #include "agent/collectives_sources.h"
 #include "agent/cpython/embedded.h"
 #include "agent/cpython/exception_words.h"
+#include "agent/cpython/text.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/record/recorder.h"
 
@@ -17,6 +18,10 @@
 
 #define PERIOD_NS 100000000u
 #define SHAPE_MAX 96
+#define RECORDING "probefs collectives"
+#define WORKS_BITS 13
+#define WORKS_MAX (1u << WORKS_BITS) /* places for results that are waited for at once */
+#define WORKS_NEAR 16                /* of these that one may have */
 #define BEGIN_ARGUMENTS 2
 #define BEGUN_ARGUMENTS 2
 #define COUNT_ARGUMENTS 6
@@ -54,37 +59,56 @@ static int64_t integer_of(PyObject *value)
     return RING_NULL_INTEGER;
 }
 
-/* What facts() in collectives.py returns. */
-enum fact {
-    FACT_FIND,
-    FACT_GROUPS,
-    FACT_CLASSES,
-    FACT_SHAPE,
-    FACT_DTYPE,
-    FACT_DTYPES,
-    FACT_WORKS,
-    FACTS
+/* What find() in collectives.py says of a group, and what it was given for it. */
+struct group {
+    const PyObject *group;
+    PyObject *key;   /* its address, as in recording.groups */
+    PyObject *found; /* owns what follows; NULL: nothing */
+    struct ring_text name;
+    int64_t size, rank;
+    PyObject *number, *everybody;
 };
 
-/* Borrowed; both: what a function of recording() is made with (guest_function_with()). */
-static PyObject *facts_of(PyObject *both) { return PyTuple_GetItem(both, 1); }
+/* What recording.dtypes says of a dtype, and as long as that lives. */
+struct dtype {
+    const PyObject *dtype;
+    struct ring_text name;
+    int64_t bytes;
+};
 
-/* Borrowed. */
-static PyObject *fact(PyObject *facts, enum fact which) { return PyTuple_GetItem(facts, which); }
+/* What the functions of recording() share. A collective wakes other threads and waits for them, and
+ * then little of what is ours is in the processor's caches: what counts is how much is looked at.
+ * So the last group and the last dtype, which mostly come again, are kept as rows have them. */
+struct recording {
+    PyObject *guest; /* the interpreter's capsule, as all functions of ours hold it (guest.h) */
+    PyObject *facts; /* what facts() in collectives.py returns, which owns these: */
+    PyObject *find, *groups, *tensor, *parameter, *base, *dtypes;
+    struct attribute shape, dtype; /* of a tensor */
+    struct group last_group;
+    struct dtype last_dtype;
+    /* What collectives returned, until it was waited for, and the tickets of their rows: in one of
+     * the WORKS_NEAR places from first_place() on. */
+    const PyObject *works[WORKS_MAX + WORKS_NEAR];
+    struct ticket tickets[WORKS_MAX + WORKS_NEAR];
+};
+
+static struct recording *recording_of(PyObject *capsule)
+{
+    return PyCapsule_GetPointer(capsule, RECORDING);
+}
 
 /* Borrowed: the first tensor of what a method was given: a tensor, or a list of them, or one of
  * such lists. NULL: there is none. */
-static PyObject *first_tensor(PyObject *args, PyObject *facts)
+static PyObject *first_tensor(PyObject *args, Py_ssize_t n, const struct recording *recording)
 {
-    PyObject *classes = fact(facts, FACT_CLASSES);
-    PyObject *one = PyTuple_Size(args) > 1 ? PyTuple_GetItem(args, 1) : NULL;
+    PyObject *one = n > 1 ? PyTuple_GetItem(args, 1) : NULL;
 
     for (unsigned depth = 0; one && depth < 2 && PyList_CheckExact(one); depth++)
         one = PyList_Size(one) > 0 ? PyList_GetItem(one, 0) : NULL;
-    for (Py_ssize_t i = 0; one && i < PyTuple_Size(classes); i++)
-        if ((PyObject *)Py_TYPE(one) == PyTuple_GetItem(classes, i))
-            return one;
-    return NULL;
+    if (!one)
+        return NULL;
+    const PyObject *class = (PyObject *)Py_TYPE(one);
+    return class == recording->tensor || class == recording->parameter ? one : NULL;
 }
 
 /* Adds a number that isn't negative, behind ", " where it isn't the first one; what has no room is
@@ -108,19 +132,36 @@ static size_t add_number(char text[SHAPE_MAX], size_t size, int64_t number)
     return size;
 }
 
+/* What is known of a dtype; NULL: nothing. */
+static const struct dtype *find_dtype(const PyObject *dtype, struct recording *recording)
+{
+    struct dtype *last = &recording->last_dtype;
+
+    if (dtype == last->dtype)
+        return last;
+    PyObject *found = PyDict_GetItem(recording->dtypes, (PyObject *)dtype);
+    if (!found)
+        return NULL;
+    *last = (struct dtype){dtype, recorder_text(PyTuple_GetItem(found, 0)),
+                           integer_of(PyTuple_GetItem(found, 1))};
+    return last;
+}
+
 /* Into row: text is where the shape stays. */
-static void take_tensor(PyObject *tensor, PyObject *facts, struct collectives_row *row,
+static void take_tensor(PyObject *tensor, struct recording *recording, struct collectives_row *row,
                         char text[SHAPE_MAX])
 {
     int64_t items = 1;
     size_t size = 0;
 
-    _cleanup_unref_ PyObject *shape = PyObject_GetAttr(tensor, fact(facts, FACT_SHAPE));
-    _cleanup_unref_ PyObject *dtype = PyObject_GetAttr(tensor, fact(facts, FACT_DTYPE));
-    PyObject *type = dtype ? PyDict_GetItem(fact(facts, FACT_DTYPES), dtype) : NULL;
-    if (!shape || !PyTuple_Check(shape))
+    _cleanup_unref_ PyObject *shape = attribute_of(&recording->shape, tensor);
+    _cleanup_unref_ PyObject *dtype = attribute_of(&recording->dtype, tensor);
+    Py_ssize_t dimensions = shape ? PyTuple_Size(shape) : -1;
+    if (dimensions < 0) {
+        PyErr_Clear();
         return;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(shape); i++) {
+    }
+    for (Py_ssize_t i = 0; i < dimensions; i++) {
         int64_t n = integer_of(PyTuple_GetItem(shape, i));
         if (n < 0)
             return;
@@ -128,25 +169,57 @@ static void take_tensor(PyObject *tensor, PyObject *facts, struct collectives_ro
         size = add_number(text, size, n);
     }
     row->shape = (struct ring_text){text, size};
-    if (!type)
+    const struct dtype *known = dtype ? find_dtype(dtype, recording) : NULL;
+    if (!known)
         return;
-    row->dtype = recorder_text(PyTuple_GetItem(type, 0));
-    int64_t bytes = integer_of(PyTuple_GetItem(type, 1));
-    if (bytes != RING_NULL_INTEGER)
-        row->bytes = items * bytes;
+    row->dtype = known->name;
+    if (known->bytes != RING_NULL_INTEGER)
+        row->bytes = items * known->bytes;
 }
 
-/* What find() in collectives.py says of a group, a new reference; NULL: nothing. */
-static PyObject *find_group(PyObject *group, PyObject *facts)
+static void keep_group(const struct group *group, struct group *last)
 {
-    _cleanup_unref_ PyObject *address = PyLong_FromVoidPtr(group);
-    PyObject *found = address ? PyDict_GetItem(fact(facts, FACT_GROUPS), address) : NULL;
+    struct group old = *last;
 
-    if (found) {
-        Py_IncRef(found);
-        return found;
+    *last = *group;
+    Py_IncRef(last->key);
+    Py_IncRef(last->found);
+    Py_DecRef(old.key);
+    Py_DecRef(old.found);
+}
+
+/* What is known of a group: found is a new reference, NULL: nothing, or with an exception set. */
+static struct group find_group(PyObject *group, struct recording *recording)
+{
+    struct group *last = &recording->last_group;
+    PyObject *groups = recording->groups;
+
+    /* one whose address this group has now has been taken out of there */
+    if (last->group == group && PyDict_GetItem(groups, last->key) == last->found) {
+        Py_IncRef(last->found);
+        return *last;
     }
-    return PyObject_CallFunctionObjArgs(fact(facts, FACT_FIND), group, NULL);
+    _cleanup_unref_ PyObject *key = PyLong_FromVoidPtr(group);
+    PyObject *found = key ? PyDict_GetItem(groups, key) : NULL; /* borrowed */
+    if (found)
+        Py_IncRef(found);
+    else
+        found = PyObject_CallFunctionObjArgs(recording->find, group, NULL);
+    if (!key || !found)
+        return (struct group){0};
+    struct group its = {
+        .group = group,
+        .key = key,
+        .found = found,
+        .name = recorder_text(PyTuple_GetItem(found, 0)),
+        .size = integer_of(PyTuple_GetItem(found, 1)),
+        .rank = integer_of(PyTuple_GetItem(found, 2)),
+        .number = PyTuple_GetItem(found, 3),
+        .everybody = PyTuple_GetItem(found, 4),
+    };
+    if (PyDict_GetItem(groups, key) == found)
+        keep_group(&its, last);
+    return its;
 }
 
 /* The numbers among all of a send or recv, whose second argument is that in the group. */
@@ -161,11 +234,14 @@ static void take_peer(PyObject *args, PyObject *everybody, struct collectives_ro
 /* The one that begins now is the next one. */
 static int64_t next_number(PyObject *number, PyObject *group)
 {
-    _cleanup_unref_ PyObject *last =
-        number == Py_None ? NULL : PyObject_CallFunctionObjArgs(number, group, NULL);
-    int64_t seq = last ? integer_of(last) : RING_NULL_INTEGER;
-
-    PyErr_Clear();
+    if (number == Py_None)
+        return RING_NULL_INTEGER;
+    _cleanup_unref_ PyObject *last = PyObject_CallFunctionObjArgs(number, group, NULL);
+    if (!last) { /* it has not counted yet */
+        PyErr_Clear();
+        return RING_NULL_INTEGER;
+    }
+    int64_t seq = integer_of(last);
     return seq == RING_NULL_INTEGER ? seq : seq + 1;
 }
 
@@ -176,28 +252,31 @@ static PyObject *ticket_new(const struct ticket *ticket)
 
 /* What recorded() in collectives.py says of a call: (operation, args). between: it is one between
  * two ranks, which isn't counted. The ticket of the row, None if it was not written. */
-static PyObject *begin_row(PyObject *facts, PyObject *const *args, Py_ssize_t n, bool between)
+static PyObject *begin_row(PyObject *capsule, PyObject *const *args, Py_ssize_t n, bool between)
 {
+    struct recording *recording = recording_of(capsule);
     struct ticket ticket = {.start = realtime_s()};
     char shape[SHAPE_MAX];
 
     if (n != BEGIN_ARGUMENTS || !PyTuple_Check(args[1]))
         return PyErr_Format(PyExc_TypeError, "begin(operation, args)");
-    if (!recorder_ring(RECORDED_COLLECTIVES) || PyTuple_Size(args[1]) < 1)
+    Py_ssize_t given = PyTuple_Size(args[1]);
+    if (!recorder_ring(RECORDED_COLLECTIVES) || given < 1)
         return none();
     PyObject *group = PyTuple_GetItem(args[1], 0);
-    _cleanup_unref_ PyObject *its = find_group(group, facts);
-    if (!its) {
+    struct group its = find_group(group, recording);
+    _cleanup_unref_ PyObject *found = its.found;
+    if (!found) {
         PyErr_Clear();
         return none();
     }
     struct collectives_row row = {
         .source = {"recorded", 8},
         .tid = thread_tid(),
-        .group_name = recorder_text(PyTuple_GetItem(its, 0)),
-        .group_size = integer_of(PyTuple_GetItem(its, 1)),
-        .group_rank = integer_of(PyTuple_GetItem(its, 2)),
-        .seq = between ? RING_NULL_INTEGER : next_number(PyTuple_GetItem(its, 3), group),
+        .group_name = its.name,
+        .group_size = its.size,
+        .group_rank = its.rank,
+        .seq = between ? RING_NULL_INTEGER : next_number(its.number, group),
         .start = ticket.start,
         .duration = (double)NAN,
         .op = recorder_text(args[0]),
@@ -206,26 +285,25 @@ static PyObject *begin_row(PyObject *facts, PyObject *const *args, Py_ssize_t n,
         .lineno = RING_NULL_INTEGER,
     };
     if (between)
-        take_peer(args[1], PyTuple_GetItem(its, 4), &row);
-    PyObject *tensor = first_tensor(args[1], facts);
+        take_peer(args[1], its.everybody, &row);
+    PyObject *tensor = first_tensor(args[1], given, recording);
     if (tensor)
-        take_tensor(tensor, facts, &row, shape);
-    PyErr_Clear();
+        take_tensor(tensor, recording, &row, shape);
     struct ring *ring = recorder_ring(RECORDED_COLLECTIVES); /* the GIL may have been given up */
     if (!ring || !collectives_append(ring, &row, &ticket.row))
         return none();
     return ticket_new(&ticket);
 }
 
-static PyObject *begin(PyObject *both, PyObject *const *args, Py_ssize_t n)
+static PyObject *begin(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
 {
-    return begin_row(facts_of(both), args, n, false);
+    return begin_row(capsule, args, n, false);
 }
 
 /* The same of a send or recv. */
-static PyObject *begin_between(PyObject *both, PyObject *const *args, Py_ssize_t n)
+static PyObject *begin_between(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
 {
-    return begin_row(facts_of(both), args, n, true);
+    return begin_row(capsule, args, n, true);
 }
 
 static bool ticket_of(PyObject *bytes, struct ticket *out)
@@ -238,49 +316,77 @@ static bool ticket_of(PyObject *bytes, struct ticket *out)
     return true;
 }
 
-static void end(PyObject *bytes)
+static void end(const struct ticket *ticket)
 {
     struct ring *ring = recorder_ring(RECORDED_COLLECTIVES);
-    struct ticket ticket;
 
-    if (ring && ticket_of(bytes, &ticket))
-        collectives_patch_duration(ring, &ticket.row, realtime_s() - ticket.start);
+    if (ring)
+        collectives_patch_duration(ring, &ticket->row, realtime_s() - ticket->start);
 }
 
 /* failed(ticket): the call raised. */
-static PyObject *failed(PyObject *both, PyObject *bytes)
+static PyObject *failed(PyObject *capsule, PyObject *bytes)
 {
-    end(bytes);
+    struct ticket ticket;
+
+    if (ticket_of(bytes, &ticket))
+        end(&ticket);
     return none();
 }
 
-/* begun(work, ticket): what the call returned, to be waited for. None: it is over. */
-static PyObject *begun(PyObject *both, PyObject *const *args, Py_ssize_t n)
+/* The first place that what was returned may have. */
+static unsigned first_place(const PyObject *work)
 {
+    return (unsigned)((uint64_t)(uintptr_t)work * 0x9e3779b97f4a7c15u >> (64 - WORKS_BITS));
+}
+
+/* Where it is, or else the place that it is to have: that of the oldest one, if none is free. */
+static unsigned place_of(const struct recording *recording, const PyObject *work)
+{
+    const PyObject *const *works = recording->works;
+    unsigned first = first_place(work), place = first;
+
+    for (unsigned i = first; i < first + WORKS_NEAR; i++) {
+        if (works[i] == work)
+            return i;
+        if (works[place] &&
+            (!works[i] || recording->tickets[i].start < recording->tickets[place].start))
+            place = i;
+    }
+    return place;
+}
+
+/* begun(work, ticket): what the call returned, to be waited for. None: it is over. */
+static PyObject *begun(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
+{
+    struct recording *recording = recording_of(capsule);
+    struct ticket ticket;
+
     if (n != BEGUN_ARGUMENTS)
         return PyErr_Format(PyExc_TypeError, "begun(work, ticket)");
+    if (!ticket_of(args[1], &ticket))
+        return none();
     if (args[0] == Py_None) {
-        end(args[1]);
+        end(&ticket);
         return none();
     }
-    _cleanup_unref_ PyObject *address = PyLong_FromVoidPtr(args[0]);
-    if (!address || PyDict_SetItem(fact(facts_of(both), FACT_WORKS), address, args[1]) < 0)
-        PyErr_Clear();
+    unsigned place = place_of(recording, args[0]);
+    recording->works[place] = args[0];
+    recording->tickets[place] = ticket;
     return none();
 }
 
 /* waited(args): what Work.wait() was given, which is over now. */
-static PyObject *waited(PyObject *both, PyObject *args)
+static PyObject *waited(PyObject *capsule, PyObject *args)
 {
-    if (!PyTuple_Check(args) || PyTuple_Size(args) < 1)
-        return none();
-    PyObject *works = fact(facts_of(both), FACT_WORKS);
-    _cleanup_unref_ PyObject *address = PyLong_FromVoidPtr(PyTuple_GetItem(args, 0));
-    PyObject *ticket = address ? PyDict_GetItem(works, address) : NULL; /* borrowed */
-    if (ticket) {
-        end(ticket);
-        if (PyDict_DelItem(works, address) < 0)
-            PyErr_Clear();
+    struct recording *recording = recording_of(capsule);
+    PyObject *work = PyTuple_Check(args) && PyTuple_Size(args) > 0 ? PyTuple_GetItem(args, 0)
+                                                                   : NULL;
+    unsigned place = work ? place_of(recording, work) : 0;
+
+    if (work && recording->works[place] == work) {
+        recording->works[place] = NULL;
+        end(&recording->tickets[place]);
     }
     return none();
 }
@@ -296,17 +402,59 @@ static PyMethodDef calls[] = {
 };
 #pragma GCC diagnostic pop
 
-/* recording(facts): what writes rows of calls, by name. */
-static PyObject *recording(PyObject *capsule, PyObject *facts)
+static void recording_free(struct recording *recording)
 {
-    const struct guest *guest = &guest_owner(capsule)->guest;
+    PyObject *guest = recording->guest;
 
-    if (!PyTuple_Check(facts) || PyTuple_Size(facts) != FACTS)
+    attribute_clear(&recording->shape);
+    attribute_clear(&recording->dtype);
+    Py_DecRef(recording->last_group.key);
+    Py_DecRef(recording->last_group.found);
+    Py_DecRef(recording->facts);
+    free(recording);
+    Py_DecRef(guest); /* last: the library may be unloaded then */
+}
+
+static void capsule_freed(PyObject *capsule)
+{
+    recording_free(PyCapsule_GetPointer(capsule, RECORDING));
+}
+
+/* A capsule; NULL: with an exception set. */
+static PyObject *recording_new(PyObject *guest, PyObject *facts)
+{
+    struct recording *recording = calloc(1, sizeof *recording);
+    PyObject *capsule = NULL;
+
+    if (!recording)
+        return PyErr_NoMemory();
+    Py_IncRef(guest);
+    recording->guest = guest;
+    Py_IncRef(facts);
+    recording->facts = facts;
+    if (PyArg_ParseTuple(facts, "OOOOOO", &recording->find, &recording->groups, &recording->tensor,
+                         &recording->parameter, &recording->base, &recording->dtypes)) {
+        if (attribute_find(recording->base, "shape", &recording->shape) &&
+            attribute_find(recording->base, "dtype", &recording->dtype))
+            capsule = PyCapsule_New(recording, RECORDING, capsule_freed);
+        else
+            PyErr_Format(PyExc_TypeError, "no shape and dtype of tensors");
+    }
+    if (!capsule)
+        recording_free(recording);
+    return capsule;
+}
+
+/* recording(facts): a list of what writes rows of calls. */
+static PyObject *recording(PyObject *guest, PyObject *facts)
+{
+    if (!PyTuple_Check(facts))
         return PyErr_Format(PyExc_TypeError, "recording(facts)");
-    _cleanup_unref_ PyObject *made = PyDict_New();
-    for (size_t i = 0; made && i < sizeof calls / sizeof *calls; i++) {
-        _cleanup_unref_ PyObject *function = guest_function_with(guest, &calls[i], facts);
-        if (!function || PyDict_SetItemString(made, calls[i].ml_name, function) < 0)
+    _cleanup_unref_ PyObject *capsule = recording_new(guest, facts);
+    _cleanup_unref_ PyObject *made = capsule ? PyList_New(0) : NULL;
+    for (size_t i = 0; made && i < ARRAY_SIZE(calls); i++) {
+        _cleanup_unref_ PyObject *function = PyCFunction_NewEx(&calls[i], capsule, NULL);
+        if (!function || PyList_Append(made, function) < 0)
             return NULL;
     }
     return steal_pointer(made);

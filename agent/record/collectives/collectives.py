@@ -7,7 +7,7 @@ import sys
 from _weakref import ref
 
 GROUPS_MAX = 64    # that are counted
-WORKS_MAX = 4096   # results that are waited for at once
+BEGIN, BEGIN_BETWEEN, BEGUN, FAILED, WAITED = range(5)  # in live
 SIZES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2,
          "float32": 4, "float64": 8, "complex32": 4, "complex64": 8, "complex128": 16}  # before 2.1
 OPERATIONS = ("allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "_allgather_base",
@@ -15,8 +15,7 @@ OPERATIONS = ("allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgat
               "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "send", "recv",
               "recv_anysource", "barrier", "monitored_barrier")  # methods of a process group
 
-live = {}     # what _probe.recording() gives, while this is recorded
-works = {}    # address of what a collective returned -> ticket of its row, until it was waited for
+live = []     # what _probe.recording() gives, in that order, while this is recorded
 replaced = [] # (class, name, what stood there, ours)
 known = {}    # address of a process group -> what find() says
 counted = {}  # the same -> (number, ticket of its row, since when)
@@ -30,27 +29,27 @@ def function_of(original):
 def recorded(original, operation, live):
     """Calls original, a method of a process group. Where there are no keywords none are handed on: pybind11 would look
     for its own among them."""
-    begin = "begin_between" if operation in ("send", "recv") else "begin"
+    begin, begun, failed = BEGIN_BETWEEN if operation in ("send", "recv") else BEGIN, BEGUN, FAILED
     bare = function_of(original)
 
     def call(*args, **kwargs):
         try:
             ticket = live[begin](operation, args)
-        except KeyError:  # it is over
+        except IndexError:  # it is over
             ticket = None
         try:
             work = bare(*args, **kwargs) if kwargs else bare(*args)
         except BaseException:
             if ticket is not None:
                 try:
-                    live["failed"](ticket)
-                except KeyError:
+                    live[failed](ticket)
+                except IndexError:
                     pass
             raise
         if ticket is not None:
             try:
-                live["begun"](work, ticket)
-            except KeyError:
+                live[begun](work, ticket)
+            except IndexError:
                 pass
         return work
     return call
@@ -58,15 +57,15 @@ def recorded(original, operation, live):
 
 def awaited(original, live):
     """Calls original, Work.wait()."""
-    bare = function_of(original)
+    bare, waited = function_of(original), WAITED
 
     def wait(*args, **kwargs):
         try:
             return bare(*args, **kwargs) if kwargs else bare(*args)
         finally:
             try:
-                live["waited"](args)
-            except KeyError:
+                live[waited](args)
+            except IndexError:
                 pass
     return wait
 
@@ -94,15 +93,16 @@ def find(group):
 
 
 def facts(torch):
-    """What _probe.begin() knows groups by, and tensors: their classes, what to ask them for, {dtype: (name, bytes)},
-    and works."""
+    """What _probe.recording() knows groups by, and tensors: their classes, that which has the shape and the dtype, and
+    {dtype: (name, bytes)}."""
     dtypes = {}
     for name in dir(torch):
         dtype = getattr(torch, name)
         if type(dtype) is torch.dtype:
             name = str(dtype).rpartition(".")[2]
             dtypes[dtype] = name, getattr(dtype, "itemsize", SIZES.get(name))
-    return find, known, (torch.Tensor, torch.nn.Parameter), "shape", "dtype", dtypes, works
+    base = next(one for one in torch.Tensor.__mro__ if "shape" in vars(one))
+    return find, known, torch.Tensor, torch.nn.Parameter, base, dtypes
 
 
 def replace(one, name, make):
@@ -124,7 +124,7 @@ def on():
     if live:
         return 0, read_flight()[2:]
     off()
-    live.update(_probe.recording(facts(torch)))
+    live.extend(_probe.recording(facts(torch)))
     for name in OPERATIONS:
         replace(bindings.ProcessGroup, name, lambda original: recorded(original, name.strip("_"), live))
     if hasattr(bindings, "Work"):
@@ -141,7 +141,6 @@ def off():
             setattr(one, name, original)
     known.clear()
     counted.clear()
-    works.clear()
     flight.clear()
 
 
@@ -153,9 +152,7 @@ def checks_first():
 
 
 def sample():
-    """Looks how far each group has come. Of very many results that nobody waits for the first ones are given up."""
-    while len(works) > WORKS_MAX:
-        works.pop(next(iter(works)), None)
+    """Looks how far each group has come."""
     write_flight()
     if checks_first():
         return

@@ -58,10 +58,3 @@ void kernel_watch_free(struct kernel_watch *watch);
 /* Does what is asked. One at a time, but for KERNEL_FIGURES. */
 void kernel_watch_do(struct kernel_watch *watch, const struct kernel_ask *ask,
                      struct kernel_told *told);
-
-/* Who is asked instead, where another process has the rights. Any thread may; a told error says
- * that it can't be asked any more, too. */
-struct kernel_door {
-    void *arg;
-    void (*ask)(void *arg, const struct kernel_ask *ask, struct kernel_told *told);
-};
