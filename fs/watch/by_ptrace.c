@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/worker.h"
+#include "fs/trace/tracer.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -187,6 +188,8 @@ void by_ptrace_free(struct by_ptrace *tracer)
     uint64_t until = monotonic_ns() + STOP_NS;
     pthread_mutex_lock(&tracer->lock);
     tracer->ending = true;
+    if (!tracer->gone)
+        pthread_setname_np(tracer->thread, TRACER_NAME); /* who traces next waits for it */
     while (!tracer->gone && monotonic_ns() < until)
         wait_a_bit(tracer);
     pthread_mutex_unlock(&tracer->lock);

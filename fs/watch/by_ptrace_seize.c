@@ -2,6 +2,7 @@
 #include "fs/watch/by_ptrace.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/inject/refusal.h"
 #include "fs/inject/seccomp.h"
@@ -15,8 +16,8 @@
  * system call then gets no SIGTRAP for it. */
 #define OPTIONS (PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_TRACESYSGOOD)
 #define PASSES_MAX 64 /* looks for threads that were made meanwhile */
-/* So long the first thread may take to stop once, also where processors are rare: nobody asks
- * again. */
+/* So long the first thread may take to stop once, and threads to be free, also where processors
+ * are rare: nobody asks again. */
 #define START_NS 2000000000ull
 
 struct tracee *by_ptrace_find(struct by_ptrace *tracer, pid_t tid)
@@ -42,10 +43,16 @@ void by_ptrace_forget(struct by_ptrace *tracer, struct tracee *tracee)
 }
 
 /* Traces a thread that isn't known. Those that a known one makes are traced from their first moment
- * on. */
-static int seize(struct by_ptrace *tracer, pid_t tid)
+ * on. Whoever traces it for a moment is waited for for longer than tracer_seize() does: where
+ * processors are rare the watcher before this one may not have left yet. */
+static int seize(struct by_ptrace *tracer, pid_t tid, uint64_t until)
 {
-    int r = tracer_seize(tid, OPTIONS);
+    int r;
+
+    do
+        r = tracer_seize(tid, OPTIONS);
+    while (r == -EBUSY && proc_tracer(tid) != gettid() && tracer_brief(proc_tracer(tid)) &&
+           monotonic_ns() < until);
     if (r == -ESRCH)
         return 0;
     if (r < 0 && (r != -EBUSY || proc_tracer(tid) != gettid()))
@@ -62,6 +69,7 @@ static int explain_seize(struct by_ptrace *tracer, pid_t tid, int error)
 
 int by_ptrace_seize(struct by_ptrace *tracer)
 {
+    uint64_t until = monotonic_ns() + START_NS;
     bool more = true;
 
     for (int i = 0; more && i < PASSES_MAX; i++) {
@@ -72,7 +80,7 @@ int by_ptrace_seize(struct by_ptrace *tracer)
         for (size_t k = 0; r >= 0 && k < n; k++) {
             if (by_ptrace_find(tracer, tids[k]))
                 continue;
-            r = seize(tracer, tids[k]);
+            r = seize(tracer, tids[k], until);
             more = more || r > 0;
             if (r < 0)
                 r = explain_seize(tracer, tids[k], r);

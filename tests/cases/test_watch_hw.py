@@ -91,9 +91,16 @@ def is_traced(pid):
 
 def expect_hit(probe, target, values, tid=None):
     """The last row tells of these, old and new."""
-    row = eventually(lambda: found[-1] if (found := hits(probe, target.pid)) and
-                     (found[-1]["old_value"], found[-1]["new_value"]) == tuple(map(str, values)) else None,
-                     10, f"{values}: {hits(probe, target.pid)[-3:]}, {probe.read(target.pid, 'breakpoints')}")
+    def last():
+        found = hits(probe, target.pid)[-1:]
+        return [row for row in found if (row["old_value"], row["new_value"]) == tuple(map(str, values))]
+
+    before = probe.read(target.pid, "breakpoints")
+    try:
+        (row,) = eventually(last, 10)
+    except AssertionError as error:
+        raise AssertionError(f"{values}: {hits(probe, target.pid)[-3:]}, {before}, {tracers(target.pid)}, "
+                             f"{probe.read(target.pid, 'breakpoints')}") from error
     assert row["func"] == "write" and row["file"].endswith("watched.py")
     assert tid is None or int(row["tid"]) == tid
 
