@@ -110,7 +110,9 @@ def test_a_value_is_wrong(probe, any_python):
     recipe = Recipe(probe, target, "a value is wrong")
     recipe.type()
     assert SCRIPT in recipe.type_until("stopped by watchpoint 1 at ")
-    assert re.search(r"^step = \d*[49]9$", recipe.type(), re.M)
+    # the writer waits some milliseconds for its stop: without a processor that comes some steps of 10 ms later
+    step = int(re.search(r"^step = (\d+)$", recipe.type(), re.M)[1])
+    assert (step - 49) % 50 < 40
     _, hit = recipe.type().splitlines()
     func, file, line, old, new = hit.split(",")
     assert (func, int(line), new) == ("update", line_of("weights[2] = 1.0"), "nan") and old != "nan"

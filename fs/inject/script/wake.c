@@ -10,9 +10,9 @@
 #define CALLER_DEPTH_MAX 1024 /* bytes of stack from a system call to the interpreter's frame */
 #define WRAPPERS_MAX 4        /* frames of the libc */
 
-/* Whether a system call is one that CPython makes again after EINTR, or whose timeout it computes
- * anew: of the time, select, socket and posix modules. */
-static bool is_retried(const char *syscall)
+/* A system call that CPython makes again after EINTR, or whose timeout it computes anew: of the
+ * time, select, socket and posix modules. NULL: it is none of these. */
+static const char *retried(const char *syscall)
 {
     static const char *const names[] = {
         "clock_nanosleep", "select",      "pselect6", "poll",     "ppoll",
@@ -22,8 +22,8 @@ static bool is_retried(const char *syscall)
 
     for (size_t i = 0; syscall && i < ARRAY_SIZE(names); i++)
         if (!strcmp(syscall, names[i]))
-            return true;
-    return false;
+            return names[i];
+    return NULL;
 }
 
 static bool same_file(const struct mapping *a, const struct mapping *b)
@@ -43,9 +43,8 @@ static bool is_interpreter(const struct target *target, uint64_t addr)
 
 void sleep_call_find(struct target *target, const struct thread *thread, struct sleep_call *out)
 {
-    *out = (struct sleep_call){0};
-    if (thread->state != THREAD_IDLE || !is_retried(thread->wait) || thread->nframes < 2 ||
-        thread->frames[0].kind != FRAME_NATIVE)
+    *out = (struct sleep_call){.name = thread->state == THREAD_IDLE ? retried(thread->wait) : NULL};
+    if (!out->name || thread->nframes < 2 || thread->frames[0].kind != FRAME_NATIVE)
         return;
     _guard_mutex_(&target->lock);
     if (is_interpreter(target, thread->frames[0].address))
@@ -84,9 +83,11 @@ void sleep_call_wake(const struct memory *memory, pid_t tid, const struct sleep_
 
     if (!place->caller || registers_read(tid, &regs) < 0)
         return;
-    /* else it has returned just now; or it is one that restart_interrupted() has set back */
-    if (!registers_restarts(&regs, place->pc) ||
-        !is_retried(syscall_name((int)registers_syscall(&regs))) ||
+    const char *name = syscall_name((int)registers_syscall(&regs));
+    /* else it has returned just now; or it is one that restart_interrupted() has set back. Since
+     * glibc 2.41 all that can be cancelled are made at one place, and what is left on the stack of
+     * the call before may name its caller. */
+    if (!registers_restarts(&regs, place->pc) || !name || strcmp(name, place->name) ||
         !calls_from(memory, registers_sp(&regs), place->caller))
         return;
     registers_fail(&regs, place->pc);

@@ -10,8 +10,9 @@
 
 /* The system call that a thread sleeps in. */
 struct sleep_call {
-    uint64_t pc;     /* behind the system call's instruction, in a library */
-    uint64_t caller; /* the return address into the interpreter; 0: not a place to wake from */
+    uint64_t pc;      /* behind the system call's instruction, in a library */
+    uint64_t caller;  /* the return address into the interpreter; 0: not a place to wake from */
+    const char *name; /* of the system call; not owned */
 };
 
 /* Whether a thread of a snapshot with native frames sleeps so. Takes target->lock. */
