@@ -54,7 +54,7 @@ int borrow_stop(pid_t tid, struct borrow *out)
 
     if (callers_has(tid))
         return -EDEADLK;
-    int r = tracer_seize(tid, 0);
+    int r = tracer_seize(tid, 0, TRACER_STOP_DEADLINE_NS);
     if (r < 0)
         return r;
     borrow.before = restart_before(tid);

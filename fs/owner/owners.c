@@ -632,15 +632,6 @@ static int converse(struct connection *connection, const struct owner_request *r
     return r < 0 ? r : owner_receipt_answer(&receipt, answer);
 }
 
-/* Whether the thread is one of that process: another is not looked at in its place. */
-static bool has_thread(pid_t pid, pid_t tid)
-{
-    char path[64];
-
-    snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)tid);
-    return access(path, F_OK) == 0;
-}
-
 static int greet(struct asking *asking)
 {
     int tid = receive_hello(asking->connection->fd, asking->pid);
@@ -648,7 +639,8 @@ static int greet(struct asking *asking)
     if (tid < 0)
         return tid;
     asking->connection->tid = tid;
-    return has_thread(asking->pid, tid) ? 0 : -EPROTO;
+    /* another process's is not looked at in its place */
+    return proc_has_thread(asking->pid, tid) ? 0 : -EPROTO;
 }
 
 /* Why there is no answer, if nobody has said so. */

@@ -183,7 +183,7 @@ struct elsewhere {
     const struct sampling_starter *starter;
     struct sampler *sampler;
     pid_t pid;
-    int control, door;
+    int control, door;          /* -1: nothing is asked for */
     bool timed;                 /* it is one of `timers` */
     struct kernel_watch *watch; /* NULL: it has no use for it, ... */
     struct trap_watch *traps;   /* ... nor for this */
@@ -254,7 +254,7 @@ static bool answer_traps(struct elsewhere *e)
 
 static void answer_door(struct elsewhere *e)
 {
-    bool asked = e->watch || e->traps;
+    bool asked = e->door >= 0;
 
     for (int i = 0; i < MESSAGES_MAX && asked && !e->ended; i++)
         asked = e->watch ? answer_kernel(e) : answer_traps(e);
@@ -284,7 +284,7 @@ static void say(struct elsewhere *e, uint32_t op, uint32_t value)
 static int wait_for_it(struct elsewhere *e, int ms)
 {
     struct pollfd fds[] = {{e->control, POLLIN, 0},
-                           {e->watch || e->traps ? e->door : -1, POLLIN, 0},
+                           {e->door, POLLIN, 0},
                            {e->sampler->wakes, POLLIN, 0}};
     eventfd_t woken;
     int n = poll(fds, ARRAY_SIZE(fds), ms);
@@ -336,7 +336,7 @@ static int begin(struct elsewhere *e, struct text *why)
                                   .children = sampler->options.children,
                                   .tid = sampler->options.tid};
     const struct kernel_wish wish = sampler_wish(sampler);
-    int ends[2];
+    int ends[2] = {-1, -1};
 
     int r = 0;
     if (sampler->source == &sampler_bpf)
@@ -347,11 +347,14 @@ static int begin(struct elsewhere *e, struct text *why)
         r = e->starter->begin(e->starter->arg, &what, &e->pid, &e->control, why);
     if (r < 0)
         return r;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return -errno;
-    e->door = ends[0];
+    if (e->watch || e->traps) {
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+            return -errno;
+        e->door = ends[0];
+    }
     r = owner_send(e->control, &word, sizeof word, ends[1]);
-    close(ends[1]);
+    if (ends[1] >= 0)
+        close(ends[1]);
     return r < 0 ? -EIO : await_begin(e, why);
 }
 
@@ -427,8 +430,7 @@ static void collect(struct sampler *sampler)
 {
     struct elsewhere *e = sampler->of;
     uint64_t until = monotonic_ns() + COLLECT_NS;
-    struct pollfd fds[] = {{e->control, POLLIN, 0},
-                           {e->watch || e->traps ? e->door : -1, POLLIN, 0}};
+    struct pollfd fds[] = {{e->control, POLLIN, 0}, {e->door, POLLIN, 0}};
     _guard_mutex_(&e->lock);
 
     if (e->ended)

@@ -6,6 +6,7 @@
 #include "fs/format/identity.h"
 #include "fs/format/stacks.h"
 #include "fs/link/found.h"
+#include "fs/proc/procfs.h"
 #include "fs/process/examiner.h"
 #include "fs/process/exited.h"
 #include "fs/process/registry.h"
@@ -21,9 +22,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 void owner_answer_deinit(struct owner_answer *answer)
 {
@@ -51,12 +50,9 @@ int owner_answer_add(struct owner_answer *answer, const struct owner_name *name)
 
 static bool thread_exists(const struct target *target, pid_t tid)
 {
-    char path[64];
-
     if (target->core) /* which may be read elsewhere */
         return !target->core->lwps.n || core_thread(target->core, tid);
-    snprintf(path, sizeof path, "/proc/%d/task/%d", target->pid, tid);
-    return access(path, F_OK) == 0;
+    return proc_has_thread(target->pid, tid);
 }
 
 int context_init(struct file_context *context, const struct server *server, struct process *process,

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #define STATUS_MAX 8192
 
@@ -139,6 +140,14 @@ const char *proc_status_field(const char *status, const char *name)
             return line + size + 1 + strspn(line + size + 1, "\t ");
     }
     return NULL;
+}
+
+bool proc_has_thread(pid_t pid, pid_t tid)
+{
+    char path[48];
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)tid);
+    return access(path, F_OK) == 0;
 }
 
 pid_t proc_tracer(pid_t tid)

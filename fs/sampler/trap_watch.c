@@ -43,11 +43,9 @@ static void measure(void) { cost_ns = perf_events_cost(true); }
 /* Another process traces it, as a debugger does: it would be told of each SIGTRAP. */
 static bool is_debugged(pid_t pid)
 {
-    char path[48];
     pid_t tracer = proc_tracer(pid);
 
-    snprintf(path, sizeof path, "/proc/self/task/%d", (int)tracer);
-    return tracer && access(path, F_OK) < 0 && !tracer_brief(tracer);
+    return tracer && !proc_has_thread(getpid(), tracer) && !tracer_brief(tracer);
 }
 
 /* Since Linux 5.18 a thread that blocks SIGTRAP is told later; before, the process was killed. */
@@ -96,14 +94,6 @@ static bool all_have(pid_t pid, int filters)
     return same;
 }
 
-static bool has_thread(pid_t pid, pid_t tid)
-{
-    char path[48];
-
-    snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)tid);
-    return tid > 0 && access(path, F_OK) == 0;
-}
-
 /* Whether the filters of all threads let the handler make its calls: they are read in the agent's
  * own thread, whose calls nobody misses, and all have as many as that. */
 static int check_filters(struct trap_watch *w, pid_t agent, struct text *why)
@@ -119,7 +109,7 @@ static int check_filters(struct trap_watch *w, pid_t agent, struct text *why)
     }
     if (!count)
         return 0;
-    int r = has_thread(pid, agent) ? 0 : -ESRCH;
+    int r = agent > 0 && proc_has_thread(pid, agent) ? 0 : -ESRCH;
     if (r == 0) {
         _guard_mutex_(&w->target->tracing);
         r = tracer_run(stop_and_check, &filters);

@@ -71,7 +71,7 @@ bool tracer_brief(pid_t tracer)
     return n <= 0 || !strcmp(name, TRACER_NAME "\n");
 }
 
-int tracer_seize(pid_t tid, uintptr_t options)
+int tracer_seize(pid_t tid, uintptr_t options, uint64_t deadline_ns)
 {
     uint64_t start = monotonic_ns();
     char status[STATUS_MAX];
@@ -91,8 +91,7 @@ int tracer_seize(pid_t tid, uintptr_t options)
             free++;
             continue;
         }
-        if (tracer == gettid() || !tracer_brief(tracer) ||
-            monotonic_ns() - start > TRACER_STOP_DEADLINE_NS)
+        if (tracer == gettid() || !tracer_brief(tracer) || monotonic_ns() - start > deadline_ns)
             return -EBUSY;
         nap_ns(NAP_NS);
     }
@@ -181,7 +180,7 @@ static int stop(struct tracer *tracer, pid_t tid, uint64_t deadline_ns)
         return -ENFILE;
     if (callers_has(tid))
         return -EDEADLK;
-    int r = tracer_seize(tid, 0);
+    int r = tracer_seize(tid, 0, TRACER_STOP_DEADLINE_NS);
     if (r < 0)
         return r == -EBUSY ? hold(tracer, tid) : r;
     bool before = restart_before(tid);

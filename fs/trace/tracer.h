@@ -48,12 +48,12 @@ int tracer_stop(struct tracer *tracer, pid_t tid);
 /* The same without waiting for a processor that it may not have: -ETIMEDOUT comes after
  * TRACER_INTERRUPT_NS, and means as much. tracer_stop() waits on then. */
 int tracer_interrupt(struct tracer *tracer, pid_t tid);
-/* Begins to trace one thread, which runs on; options: ptrace(2)'s. It waits for whoever traces it
- * for a moment: another process of this daemon (owner/owner.h), or another daemon. The kernel says
- * EPERM to all of these: -EPERM, it is not allowed, whatever error a seccomp filter or a security
- * module chose; -EBUSY, another tracer has it, and for long, or the caller itself; -ESRCH, it has
- * ended. */
-int tracer_seize(pid_t tid, uintptr_t options);
+/* Begins to trace one thread, which runs on; options: ptrace(2)'s. Whoever traces it for a moment,
+ * another process of this daemon (owner/owner.h), or another daemon, is waited for for deadline_ns.
+ * The kernel says EPERM to all of these: -EPERM, it is not allowed, whatever error a seccomp filter
+ * or a security module chose; -EBUSY, another tracer has it, and for long, or the caller itself;
+ * -ESRCH, it has ended. */
+int tracer_seize(pid_t tid, uintptr_t options, uint64_t deadline_ns);
 /* Waits until a thread that is traced has stopped, and for nothing else of it. *status: the signal,
  * and above it the PTRACE_EVENT, as in wait(2)'s status >> 8. -ESRCH: it ended; -ETIMEDOUT;
  * -EDEADLK: it waits for an answer of this daemon. */

@@ -1,6 +1,7 @@
 /* The verb `profile` of ctl. */
 #include "agent/base/cleanup.h"
 #include "agent/wire/allocations.h"
+#include "fs/proc/procfs.h"
 #include "fs/process/registry.h"
 #include "fs/sampler/profile.h"
 #include "fs/tree/agent_session.h"
@@ -10,16 +11,6 @@
 #include "fs/tree/profile_view.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <unistd.h>
-
-static bool has_thread(pid_t pid, pid_t tid)
-{
-    char path[48];
-
-    snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)tid);
-    return access(path, F_OK) == 0;
-}
 
 #define OF_ALLOCATIONS (SAMPLER_MODE(MODE_ALLOC) | SAMPLER_MODE(MODE_HEAP))
 
@@ -63,7 +54,7 @@ static int start(struct ctl_line *line, const struct profile_request *request)
 {
     struct file_context *context = line->context;
 
-    if (request->options.tid && !has_thread(context->process->pid, request->options.tid)) {
+    if (request->options.tid && !proc_has_thread(context->process->pid, request->options.tid)) {
         text_printf(&context->why, "the process has no thread %d", (int)request->options.tid);
         return -ENOENT;
     }

@@ -2,7 +2,6 @@
 #include "fs/watch/by_ptrace.h"
 
 #include "agent/base/cleanup.h"
-#include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/inject/refusal.h"
 #include "fs/inject/seccomp.h"
@@ -43,16 +42,10 @@ void by_ptrace_forget(struct by_ptrace *tracer, struct tracee *tracee)
 }
 
 /* Traces a thread that isn't known. Those that a known one makes are traced from their first moment
- * on. Whoever traces it for a moment is waited for for longer than tracer_seize() does: where
- * processors are rare the watcher before this one may not have left yet. */
-static int seize(struct by_ptrace *tracer, pid_t tid, uint64_t until)
+ * on. The watcher before this one may not have left yet. */
+static int seize(struct by_ptrace *tracer, pid_t tid)
 {
-    int r;
-
-    do
-        r = tracer_seize(tid, OPTIONS);
-    while (r == -EBUSY && proc_tracer(tid) != gettid() && tracer_brief(proc_tracer(tid)) &&
-           monotonic_ns() < until);
+    int r = tracer_seize(tid, OPTIONS, START_NS);
     if (r == -ESRCH)
         return 0;
     if (r < 0 && (r != -EBUSY || proc_tracer(tid) != gettid()))
@@ -69,7 +62,6 @@ static int explain_seize(struct by_ptrace *tracer, pid_t tid, int error)
 
 int by_ptrace_seize(struct by_ptrace *tracer)
 {
-    uint64_t until = monotonic_ns() + START_NS;
     bool more = true;
 
     for (int i = 0; more && i < PASSES_MAX; i++) {
@@ -80,7 +72,7 @@ int by_ptrace_seize(struct by_ptrace *tracer)
         for (size_t k = 0; r >= 0 && k < n; k++) {
             if (by_ptrace_find(tracer, tids[k]))
                 continue;
-            r = seize(tracer, tids[k], until);
+            r = seize(tracer, tids[k]);
             more = more || r > 0;
             if (r < 0)
                 r = explain_seize(tracer, tids[k], r);

@@ -257,11 +257,11 @@ def test_truth(probe, python, kernel):
         assert found.worst < points, (mode, found, spent)
     for mode, name in ("nogil", "in_c_nogil"), ("cpu", "in_c_gil"), ("cpu", "in_python"):
         # a clock that ticks sees pieces that a hypervisor took, where the thread's own doesn't
-        assert seconds(probe, target, mode, name) == pytest.approx(cpu[name], rel=0.25), (mode, name, spent)
+        assert seconds(probe, target, mode, name) == pytest.approx(cpu[name], rel=0.1), (mode, name, spent)
     off = {name: seconds(probe, target, "off", name) for name in (*spent, "<module>")}
     assert 0.5 * least < off.pop("<module>"), (least, off)
-    assert off["asleep"] < 1.25 * (wall["asleep"] - cpu["asleep"])  # until it had a processor again
-    assert off["asleep"] > 0.9 * sum(off.values()), off
+    assert off["asleep"] < 1.05 * (wall["asleep"] - cpu["asleep"])  # until it had a processor again
+    assert off["asleep"] > 0.95 * sum(off.values()), off
 
 
 @pytest.mark.long
@@ -271,7 +271,7 @@ def test_no_stack_that_never_was(probe, python, kernel):
     commands.run("ctl", "profile off\n")
     found = shares.judge(probe.read(target.pid, "profile", "folded"), {"hot_a": 1.0, "hot_b": 3.0})
     assert found.impossible == 0
-    assert found.worst < 12, found  # calls alone don't say how long they took, beside whatever else runs
+    assert found.worst < 3, found  # calls alone don't say how long they took, beside whatever else runs
     said = status(probe, target.pid)
     assert said["Torn"].startswith("0 ")
 
@@ -394,7 +394,7 @@ def test_never_in_step(probe, any_python, kernel):
     found = {name: sum(count for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded"))
                        if any(frame.startswith(name + " ") for frame in stack)) / 1e6 for name in ("one", "other")}
     assert abs(found["one"] / (found["one"] + found["other"]) - 2 / 3) < 0.15, (found, spent)
-    assert abs(sum(found.values()) / spent - 1) < 0.2, (found, spent)
+    assert abs(sum(found.values()) / spent - 1) < 0.1, (found, spent)
 
 
 def test_deep_native_stacks(probe, python, kernel):

@@ -1,6 +1,7 @@
 #include "fs/sampler/bpf/kernel_watch.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/proc/procfs.h"
 #include "fs/sampler/bpf/perf_events.h"
 #include "fs/sampler/bpf/program.h"
 
@@ -216,15 +217,13 @@ static void unwatch(const struct kernel_watch *w)
 static bool has_thread(int map, uint32_t pid, void *arg)
 {
     const int32_t *tid = arg;
-    char path[48];
 
-    snprintf(path, sizeof path, "/proc/%u/task/%d", pid, (int)*tid);
-    return access(path, F_OK) == 0;
+    return proc_has_thread((pid_t)pid, *tid);
 }
 
 static bool is_its(const struct kernel_watch *w, int32_t tid)
 {
-    return has_thread(-1, (uint32_t)w->wish.pid, &tid) ||
+    return proc_has_thread(w->wish.pid, tid) ||
            (w->wish.children && any_watched(w, has_thread, &tid));
 }
 
