@@ -9,9 +9,7 @@
 #include "fs/tree/from_snapshot.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static int by_value(const void *a, const void *b)
 {
@@ -58,12 +56,11 @@ static int tids_list(struct file_context *context, struct numbers *out)
 
 static int tids_find(struct file_context *context, unsigned value)
 {
-    char path[64];
+    pid_t tid = (pid_t)value;
 
     if (context->target && context->target->core)
-        return core_thread(context->target->core, (pid_t)value) ? 0 : -ENOENT;
-    snprintf(path, sizeof path, "/proc/%d/task/%u", context->process->pid, value);
-    return access(path, F_OK) < 0 ? -ENOENT : 0;
+        return core_thread(context->target->core, tid) ? 0 : -ENOENT;
+    return proc_has_thread(context->process->pid, tid) ? 0 : -ENOENT;
 }
 
 const struct naming tids = {NUMBER_TID, tids_list, tids_find};
