@@ -79,8 +79,9 @@ static json_t *behind(const char *text, const char *front)
     return NULL;
 }
 
-/* The stop of a thread as its `ctl` tells it, as `events` would; NULL: it isn't held. New. */
-static json_t *read_stop(json_int_t tid, const char *ctl)
+/* The stop of a thread as its `ctl` tells it, as `events` would; NULL: it isn't held. New. file: of
+ * its innermost frame of Python; NULL: there is none. */
+static json_t *read_stop(json_int_t tid, json_t *file, const char *ctl)
 {
     static const struct {
         const char *words, *reason;
@@ -102,6 +103,8 @@ static json_t *read_stop(json_int_t tid, const char *ctl)
                              "reason", reason);
     json_t *returned = behind(ctl, "-> "), *raised = behind(ctl, "Exception: ");
     json_object_set_new(stop, "id", id ? json_integer(id) : json_null());
+    if (file && strcmp(reason, "crash") != 0) /* its stack is gone */
+        json_object_set(stop, "file", file);
     if (returned)
         json_object_set_new(stop, "returned", returned);
     if (raised) {
@@ -122,8 +125,10 @@ static json_t *read_stop(json_int_t tid, const char *ctl)
 static void tell_held(struct session *session)
 {
     _cleanup_reply_ struct reply reply = {0};
-    json_t *rows =
-               files_query(&session->files, &reply, "SELECT tid FROM threads WHERE state = 'held'"),
+    json_t *rows = files_query(&session->files, &reply,
+                               "SELECT tid, (SELECT file FROM backtrace WHERE backtrace.tid = "
+                               "threads.tid AND frame_type = 'Python' ORDER BY depth LIMIT 1) AS "
+                               "file FROM threads WHERE state = 'held'"),
            *row;
     size_t i;
 
@@ -132,7 +137,7 @@ static void tell_held(struct session *session)
         _cleanup_reply_ struct reply ctl = {0};
         json_int_t tid = member_number(row, "tid");
         files_read(&session->files, &ctl, "threads/%d/ctl", (int)tid);
-        json_t *stop = ctl.error ? NULL : read_stop(tid, ctl.text);
+        json_t *stop = ctl.error ? NULL : read_stop(tid, json_object_get(row, "file"), ctl.text);
         if (stop)
             tell_stop(session, stop);
         json_decref(stop);

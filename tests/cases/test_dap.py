@@ -460,6 +460,22 @@ def test_held_before(debugged):
     debugged.target.expect("7")
 
 
+def test_exception_held_before(debugged):
+    """Its stop tells who comes later all that it would have told at once."""
+    (debugged.directory / "breakpoints").write_text("stop raise KeyError\n")
+    debugged.target.send("fail(3)")
+    eventually(lambda: debugged.held() == str(debugged.pid), what="the stop")
+    editor = debugged.editor
+    debugged.attach()
+    event = editor.event("stopped")
+    assert (event["reason"], event["text"], event["description"]) == ("exception", "KeyError", "3")
+    info = editor.ask("exceptionInfo", threadId=event["threadId"])
+    assert info["details"]["source"] == debugged.file
+    editor.ask("disconnect")
+    (debugged.directory / "breakpoints").write_text("\n")
+    debugged.target.expect("3")
+
+
 @pytest.mark.parametrize("what", ["a line", "a step", "a pause", "an exception"])
 def test_killed(debugged, what):
     """By kill -9 as at the worst moment: nothing of it is left, and who was held runs on."""
