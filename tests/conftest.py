@@ -14,6 +14,8 @@ What is done INSIDE of Python is tried on one interpreter of each minor version,
 With PROBEFS_TEST_DAEMON only cases with a daemon are run, and those where it only hands on what is done inside on the
 newest interpreter alone.
 
+With PROBEFS_TEST_IN_TURN=1 each case is tried on one of its interpreters alone, as its name has it.
+
 Several pytests can share the cases: each takes the next file that none of them has taken, by making a
 directory of its name in PROBEFS_TEST_QUEUE.
 """
@@ -23,6 +25,7 @@ import pathlib
 import signal
 import threading
 import time
+import zlib
 
 import pytest
 
@@ -126,6 +129,8 @@ def pytest_generate_tests(metafunc):
     if wanted:
         chosen = [i for i in machine.free_threaded() if minimum <= i.version[:2] <= maximum] + \
             ([] if "only" in wanted else chosen)
+    if os.environ.get("PROBEFS_TEST_IN_TURN") == "1" and chosen:
+        chosen = [chosen[zlib.crc32(metafunc.definition.nodeid.encode()) % len(chosen)]]
     metafunc.parametrize("python", chosen, ids=[i.id for i in chosen], indirect=True)
 
 
