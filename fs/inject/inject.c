@@ -10,8 +10,6 @@
 #include "fs/trace/claims.h"
 #include "fs/trace/tracer.h"
 
-#include "agent/wire/proto.h"
-
 #include <errno.h>
 #include <linux/memfd.h>
 #include <stdio.h>
