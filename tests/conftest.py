@@ -23,6 +23,7 @@ import functools
 import os
 import pathlib
 import signal
+import sys
 import threading
 import time
 import zlib
@@ -52,6 +53,7 @@ signal.signal(signal.SIGTERM, _end)
 signal.signal(signal.SIGHUP, lambda *_: None)
 
 FAILED = pytest.StashKey()
+STATUS = pytest.StashKey()
 LONGEST = [f"test_{name}" for name in ("torch", "storm", "step", "watch_hw", "watch", "breakpoint_life",
                                         "evaluate_output", "spans", "locals", "worst", "torch_jobs", "breakpoint_code",
                                         "agent_end", "eval", "evaluate_text", "native", "exceptions")]
@@ -74,6 +76,19 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "harms: harms its victims itself, as nothing else may")
     config.addinivalue_line("markers", "python(minimum, maximum, builds, free_threaded): which it is for")
     config.addinivalue_line("markers", "deadline(seconds): after which the daemon is killed")
+
+
+def pytest_sessionfinish(session, exitstatus):
+    session.config.stash[STATUS] = exitstatus
+
+
+def pytest_unconfigure(config):
+    """A thread that a failed case has left, and which nothing ends, would have Python wait for it for ever."""
+    left = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
+    if left:
+        print(f"left: {left}", flush=True)
+        sys.stderr.flush()
+        os._exit(config.stash.get(STATUS, 1))
 
 
 def pytest_collection_modifyitems(config, items):
