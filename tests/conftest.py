@@ -14,6 +14,8 @@ What is done INSIDE of Python is tried on one interpreter of each minor version,
 With PROBEFS_TEST_DAEMON only cases with a daemon are run, and those where it only hands on what is done inside on the
 newest interpreter alone.
 
+With PROBEFS_TEST_IN_TURN=1 each case is tried on one of its interpreters alone, as its name has it.
+
 Several pytests can share the cases: each takes the next file that none of them has taken, by making a
 directory of its name in PROBEFS_TEST_QUEUE.
 """
@@ -21,8 +23,10 @@ import functools
 import os
 import pathlib
 import signal
+import sys
 import threading
 import time
+import zlib
 
 import pytest
 
@@ -49,6 +53,7 @@ signal.signal(signal.SIGTERM, _end)
 signal.signal(signal.SIGHUP, lambda *_: None)
 
 FAILED = pytest.StashKey()
+STATUS = pytest.StashKey()
 LONGEST = [f"test_{name}" for name in ("torch", "storm", "step", "watch_hw", "watch", "breakpoint_life",
                                         "evaluate_output", "spans", "locals", "worst", "torch_jobs", "breakpoint_code",
                                         "agent_end", "eval", "evaluate_text", "native", "exceptions")]
@@ -71,6 +76,19 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "harms: harms its victims itself, as nothing else may")
     config.addinivalue_line("markers", "python(minimum, maximum, builds, free_threaded): which it is for")
     config.addinivalue_line("markers", "deadline(seconds): after which the daemon is killed")
+
+
+def pytest_sessionfinish(session, exitstatus):
+    session.config.stash[STATUS] = exitstatus
+
+
+def pytest_unconfigure(config):
+    """A thread that a failed case has left, and which nothing ends, would have Python wait for it for ever."""
+    left = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
+    if left:
+        print(f"left: {left}", flush=True)
+        sys.stderr.flush()
+        os._exit(config.stash.get(STATUS, 1))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -126,6 +144,8 @@ def pytest_generate_tests(metafunc):
     if wanted:
         chosen = [i for i in machine.free_threaded() if minimum <= i.version[:2] <= maximum] + \
             ([] if "only" in wanted else chosen)
+    if os.environ.get("PROBEFS_TEST_IN_TURN") == "1" and chosen:
+        chosen = [chosen[zlib.crc32(metafunc.definition.nodeid.encode()) % len(chosen)]]
     metafunc.parametrize("python", chosen, ids=[i.id for i in chosen], indirect=True)
 
 

@@ -145,7 +145,30 @@ static inline void registers_fail(struct registers *r, uint64_t pc)
 
 static inline bool registers_need_restart_block(const struct registers *r)
 {
-    return registers_syscall(r) >= 0 && registers_result(r) == -ARCH_ERESTART_RESTARTBLOCK;
+    return registers_syscall(r) >= 0 && (registers_result(r) == -ARCH_ERESTART_RESTARTBLOCK ||
+                                         registers_result(r) == SYS_restart_syscall);
+}
+
+/* Of one that has gone on by SYS_restart_syscall, the code before it may tell: `mov $NUMBER, %eax`.
+ */
+static inline long registers_kept_call(pid_t tid, const struct registers *r)
+{
+    uint64_t code;
+
+    if (registers_syscall(r) != SYS_restart_syscall)
+        return registers_syscall(r);
+    errno = 0;
+    code = (uint64_t)ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(r->user.rip - sizeof code),
+                            NULL);
+    return !errno && (code >> 8 & 0xff) == 0xb8 && ARCH_IS_SYSCALL(code >> 48)
+               ? (long)(code >> 16 & 0xffffffff)
+               : -1;
+}
+
+static inline void registers_enter_anew(struct registers *r, long number)
+{
+    r->user.orig_rax = (uint64_t)number;
+    registers_enter_again(r);
 }
 
 static inline bool registers_can_be_borrowed(pid_t tid, const struct registers *r)

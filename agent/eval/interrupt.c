@@ -1,6 +1,5 @@
 #include "agent/eval/interrupt.h"
 
-#include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "agent/base/lock.h"
 #include "agent/base/thread.h"

@@ -1,6 +1,5 @@
 #include "agent/eval/requests.h"
 
-#include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "agent/base/life.h"
 #include "agent/base/lock.h"

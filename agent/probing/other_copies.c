@@ -1,6 +1,5 @@
 #include "agent/probing/other_copies.h"
 
-#include "agent/base/cleanup.h"
 #include "agent/wire/record.h"
 
 #include <dlfcn.h>

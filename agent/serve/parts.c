@@ -5,7 +5,6 @@
 #include "agent/breakpoint/hit.h"
 #include "agent/breakpoint/set.h"
 #include "agent/crash/crash.h"
-#include "agent/crash/fatal.h"
 #include "agent/eval/interrupt.h"
 #include "agent/interpreter/part.h"
 #include "agent/monitor/trace.h"

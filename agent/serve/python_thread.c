@@ -3,7 +3,6 @@
 #include "agent/allocation/allocation.h"
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
-#include "agent/base/life.h"
 #include "agent/base/lock.h"
 #include "agent/base/thread.h"
 #include "agent/breakpoint/change.h"

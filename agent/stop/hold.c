@@ -1,4 +1,3 @@
-#include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "agent/base/fork_count.h"
 #include "agent/base/life.h"

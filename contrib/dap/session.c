@@ -1,7 +1,6 @@
 #include "contrib/dap/session.h"
 
 #include "agent/base/cleanup.h"
-#include "contrib/dap/events.h"
 #include "contrib/dap/member.h"
 #include "contrib/dap/message.h"
 

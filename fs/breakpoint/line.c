@@ -1,7 +1,6 @@
 #include "fs/breakpoint/line.h"
 
 #include "fs/base/duration.h"
-#include "fs/base/python_text.h"
 #include "fs/base/ranges.h"
 #include "fs/breakpoint/location.h"
 #include "fs/breakpoint/reader.h"

@@ -1,7 +1,5 @@
 #include "fs/format/path_error.h"
 
-#include "agent/base/cleanup.h"
-
 #include <errno.h>
 #include <string.h>
 

@@ -135,6 +135,12 @@ int borrow_write_stub(const struct borrow *borrow, uint64_t addr)
 
 /* ---- executing the stub ---- */
 
+static uint64_t signals(const char *status, const char *name)
+{
+    const char *field = proc_status_field(status, name);
+    return field ? strtoull(field, NULL, 16) : 0;
+}
+
 /* A signal that the target doesn't handle and whose default is to be ignored: it does nothing when
  * there is no tracer any more. */
 static int harmless_signal(pid_t tid)
@@ -144,8 +150,7 @@ static int harmless_signal(pid_t tid)
 
     if (proc_read(tid, "status", status, sizeof status) <= 0)
         return SIGURG;
-    const char *field = proc_status_field(status, "SigCgt");
-    uint64_t caught = field ? strtoull(field, NULL, 16) : 0;
+    uint64_t caught = signals(status, "SigCgt");
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
         if (!(caught >> (candidates[i] - 1) & 1))
             return candidates[i];
@@ -216,6 +221,7 @@ static int run_stub(struct borrow *borrow, uint64_t state, struct bootstrap_bloc
         if (r < 0)
             return r;
         pass = 0;
+        borrow->was_stopped |= status >> 8 == PTRACE_EVENT_STOP || status == SIGSTOP;
         if (status >> 8 == PTRACE_EVENT_STOP)
             continue; /* job control stops it: once it is let go */
         if (status == signal && in_stub(borrow)) {
@@ -263,6 +269,25 @@ int borrow_go(struct borrow *borrow, bool go, struct bootstrap_block *block)
     if (ptrace(PTRACE_POKEDATA, borrow->tid, (void *)at, (void *)(uintptr_t)go) < 0)
         return -errno;
     return run_stub(borrow, BOOTSTRAP_MAPPED, block);
+}
+
+/* Whether a stop may have been taken back before it came about, which wakes a thread all the same:
+ * what did that waits then, as all signals do. */
+static bool was_continued(pid_t tid)
+{
+    char status[8192];
+
+    return proc_read(tid, "status", status, sizeof status) <= 0 ||
+           (signals(status, "SigPnd") | signals(status, "ShdPnd")) >> (SIGCONT - 1) & 1;
+}
+
+void borrow_enter_anew(struct borrow *borrow)
+{
+    long number;
+
+    if (borrow_needs_restart_block(borrow) && (borrow->was_stopped || was_continued(borrow->tid)) &&
+        (number = registers_kept_call(borrow->tid, &borrow->regs)) >= 0)
+        registers_enter_anew(&borrow->regs, number);
 }
 
 /* Restores in this order: if we are killed in between, the thread still executes the stub, which

@@ -22,6 +22,7 @@ struct borrow {
     uint64_t since;        /* when it was asked to stop, CLOCK_MONOTONIC in ns */
     bool before;           /* as restart_before() has it */
     uint64_t block;        /* address of its struct bootstrap_block */
+    bool was_stopped;      /* by a signal (job control), while it executed the stub */
     /* to be set before borrow_begin(): */
     uint64_t stub;        /* address of bootstrap_begin in the target */
     uint64_t deadline_ns; /* when the stub is waited for no longer, CLOCK_MONOTONIC in ns */
@@ -57,5 +58,10 @@ int borrow_write_stub(const struct borrow *borrow, uint64_t addr);
 int borrow_begin(struct borrow *borrow, struct bootstrap_block *block);
 /* Makes it go on in the stub, with `go`, until it is done or failed. Errors as before. */
 int borrow_go(struct borrow *borrow, bool go, struct bootstrap_block *block);
+/* To be called before borrow_restore() where the thread may have waited with a time, which a signal
+ * that stops it (job control) has the kernel keep in the one piece that each thread has. Then its
+ * own system call is entered anew, where it is told which that is: it may last longer, never
+ * shorter. */
+void borrow_enter_anew(struct borrow *borrow);
 /* Puts everything back as it was when it stopped. To be followed by borrow_release(). */
 void borrow_restore(const struct borrow *borrow);

@@ -10,8 +10,6 @@
 #include "fs/trace/claims.h"
 #include "fs/trace/tracer.h"
 
-#include "agent/wire/proto.h"
-
 #include <errno.h>
 #include <linux/memfd.h>
 #include <stdio.h>
@@ -406,18 +404,21 @@ static int run_errand(struct operation *o, const struct inject_errand *errand)
     }
     if (r < 0)
         return call_failed(o, r);
+    borrow_enter_anew(&o->borrow);
     borrow_restore(&o->borrow);
     return cleared;
 }
 
 /* Whether a stopped thread sleeps in a system call that goes on as if nothing had been: it stands
- * behind it, or before it since it was made to enter it again. */
+ * behind it, or before it since it was made to enter it again; but not since the kernel means it to
+ * go on with what it keeps. */
 static bool is_asleep(const struct registers *regs)
 {
     uint64_t pc = registers_pc(regs);
 
     return registers_syscall(regs) >= 0 &&
-           (registers_restarts(regs, pc) || registers_restarts(regs, pc + ARCH_SYSCALL_SIZE));
+           (registers_restarts(regs, pc) || (registers_restarts(regs, pc + ARCH_SYSCALL_SIZE) &&
+                                             registers_syscall(regs) != SYS_restart_syscall));
 }
 
 static int may_be_sent(struct errand_run *run)

@@ -87,11 +87,18 @@ bool libc_is_loader(const struct module *module)
     return begins(module->name, "ld-linux") || begins(module->name, "ld-2.");
 }
 
+/* musl's library is the loader, too. Each distribution calls it otherwise; glibc's libc.so is a
+ * text. */
+static bool is_musl(const struct module *module)
+{
+    return begins(module->name, "ld-musl") || begins(module->name, "libc.musl") ||
+           !strcmp(module->name, "libc.so");
+}
+
 static int refuse(const struct modules *modules, struct text *why)
 {
     for (size_t i = 0; i < modules->n; i++)
-        if (begins(modules->items[i].name, "ld-musl") ||
-            begins(modules->items[i].name, "libc.musl")) {
+        if (is_musl(&modules->items[i])) {
             text_puts(why, "its C library is musl: an agent needs glibc 2.34 or later");
             return -EOPNOTSUPP;
         }

@@ -2,7 +2,6 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
-#include "fs/proc/lwp.h"
 #include "fs/proc/vma.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
-#include "fs/base/worker.h"
 #include "fs/owner/child.h"
 #include "fs/owner/confine.h"
 #include "fs/owner/message.h"

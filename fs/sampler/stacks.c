@@ -3,7 +3,6 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
-#include "fs/proc/lwp.h"
 #include "fs/remote/memory/bytes.h"
 #include "fs/remote/moment/merge.h"
 #include "fs/remote/native/unwind.h"

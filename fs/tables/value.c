@@ -2,7 +2,6 @@
  *
  * Each call is answered in every frame that it may mean. Where it names one frame, it is an error
  * if that isn't there or the path leads nowhere; else there are no rows for that frame. */
-#include "agent/base/cleanup.h"
 #include "fs/format/path_error.h"
 #include "fs/remote/frames/children.h"
 #include "fs/remote/moment/moment.h"

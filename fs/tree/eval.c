@@ -2,7 +2,6 @@
  * target, on its agent's thread.
  *
  * Complete statements run as they arrive; the agent says how much of the text that was. */
-#include "agent/base/cleanup.h"
 #include "fs/process/jobs.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/eval_head.h"

@@ -1,7 +1,6 @@
 /* exceptions.top: which exceptions were raised where, and how often; the last ones first. First how
  * they are recorded, as ctl has it; then, of the rows that are kept, a line for each type and
  * place. */
-#include "agent/base/cleanup.h"
 #include "fs/format/recorded.h"
 #include "fs/tree/query.h"
 

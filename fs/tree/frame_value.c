@@ -3,7 +3,6 @@
  * begins with the N-th. See fs/remote/frames/children.h for paths. */
 #include "fs/tree/file.h"
 
-#include "agent/base/cleanup.h"
 #include "fs/format/path_error.h"
 #include "fs/remote/frames/children.h"
 #include "fs/remote/moment/snapshot.h"

@@ -10,7 +10,6 @@
 #include "fs/recording/held_threads.h"
 #include "fs/tree/file.h"
 #include "fs/remote/moment/snapshot.h"
-#include "fs/remote/objects/version.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,4 @@
 /* <pid>/tables/NAME.csv and all/tables/NAME.csv: a table as a file. */
-#include "agent/base/cleanup.h"
-#include "fs/process/registry.h"
 #include "fs/tree/query.h"
 
 #include <errno.h>

@@ -4,7 +4,6 @@
 #include "fs/watch/by_ptrace.h"
 
 #include "agent/base/cleanup.h"
-#include "agent/base/clock.h"
 #include "fs/proc/procfs.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/restart.h"

@@ -27,7 +27,7 @@ ERROR = "error: unknown verb; there are attach [remote-exec], detach, status, in
 
 @pytest.mark.parametrize("program", ["bash", "dash"])
 def test_a_bad_word(ctl, program):
-    """As in DESIGN: the shell says it, exits 1, and the next read says why."""
+    """The shell says it, exits 1, and the next read says why."""
     result = shell('echo nonsense > "$1"', ctl, program=program)
     assert result.returncode != 0
     assert "rror" in result.stderr

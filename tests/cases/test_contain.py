@@ -126,7 +126,7 @@ def test_rights(contained, probe, debian, nobody):
     plain = probe.mount("allow_other", "contain=no")
     with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
         for victim in mine, theirs:
-            for file in "stacks.folded", f"threads/{victim.pid}/locals", "tables/threads.csv":
+            for file in "stacks.folded", f"threads/{victim.pid}/locals", "tables/backtrace.csv":
                 eventually(lambda file=file: contained.read(victim.pid, file) == plain.read(victim.pid, file),
                            what=f"the same {file}")  # it may have just gone to sleep
             assert os.listdir(contained.path / str(victim.pid) / "globals") == \

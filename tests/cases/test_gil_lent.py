@@ -192,9 +192,14 @@ def test_daemon_is_killed(probe, python):
 
 @pytest.mark.long
 @pytest.mark.python(minimum=(3, 11))
-@pytest.mark.parametrize("call", ["poll", "timed"])  # epoll_wait(2) ends by a stop, also without us
-def test_is_stopped(probe, python, call):
-    """By SIGSTOP, at any moment of it: nothing is lost, and it runs on once it may."""
+@pytest.mark.parametrize("call, code, times", [  # epoll_wait(2) ends by a stop, also without us
+    ("poll", "6 * 7", 60), ("timed", "6 * 7", 60),
+    pytest.param("timed", "sum(range(1000000)) * 0 + 42", 2000, marks=pytest.mark.skipif(
+        os.environ.get("PROBEFS_TEST_FULL") != "1", reason="it takes minutes: tests/run --full has it"))],
+    ids=["poll", "timed", "waited for"])
+def test_is_stopped(probe, python, call, code, times):
+    """By SIGSTOP, at any moment of it, also as it waits to have the GIL again: nothing is lost, and it runs on once it
+    may."""
     target = keeper(python, call)
     commands = Commands(probe, target.pid)
     assert commands.eval("40 + 2") == "42\n"
@@ -204,22 +209,24 @@ def test_is_stopped(probe, python, call):
     def evaluate():
         while not over.is_set():
             try:
-                answers.append(commands.eval("6 * 7"))
+                answers.append(commands.eval(code))
             except (AssertionError, OSError) as error:
                 failures.append(error)
 
     thread = threading.Thread(target=evaluate)
     thread.start()
     chance = random.Random(19)
-    for number in range(1, 61):
-        time.sleep(chance.random() * 0.02)
-        os.kill(target.pid, signal.SIGSTOP)
-        time.sleep(chance.random() * 0.02)
-        os.kill(target.pid, signal.SIGCONT)
-        target.send("")
-        target.expect(f"served {number}")
-    over.set()
-    thread.join()
+    try:
+        for number in range(1, times + 1):
+            time.sleep(chance.random() * 0.02)
+            os.kill(target.pid, signal.SIGSTOP)
+            time.sleep(chance.random() * 0.02)
+            os.kill(target.pid, signal.SIGCONT)
+            target.send("")
+            target.expect(f"served {number}")
+    finally:
+        over.set()
+        thread.join()
     assert answers and set(answers) == {"42\n"}
     assert {getattr(error, "errno", 0) for error in failures} <= {errno.ETIMEDOUT}, failures  # nobody lent it in time
     commands.detach()

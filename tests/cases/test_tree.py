@@ -17,7 +17,7 @@ from commands import failure
 from interpreters import eventually, patience
 from sql import FUNCTIONS, SCHEMA
 
-# DESIGN's tree, as far as reading goes
+# the tree of probefs(5), as far as reading goes
 ROOT = {"help", "self", "by-rank", "jobs", "all", "exited"}
 PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtrace.python", "stacks.folded",
            "stacks.python.folded", "tasks", "locks", "tables",

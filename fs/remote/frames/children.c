@@ -1,6 +1,5 @@
 #include "fs/remote/frames/children.h"
 
-#include "agent/base/cleanup.h"
 #include "fs/remote/objects/values.h"
 
 #include <ctype.h>

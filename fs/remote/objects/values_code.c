@@ -1,6 +1,5 @@
 #include "fs/remote/objects/coroutine.h"
 #include "fs/remote/objects/linetable.h"
-#include "fs/remote/objects/quote.h"
 #include "fs/remote/objects/values.h"
 
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "fs/remote/objects/values.h"
 
 #include "agent/base/cleanup.h"
-#include "agent/base/load.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 #include "fs/remote/torch/values.h"
 
 #include "agent/base/cleanup.h"
-#include "agent/base/load.h"
 #include "fs/arch/pair.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 #include "fs/sampler/bpf/own_state.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/remote/memory/bytes.h"
 
 #include <errno.h>
 #include <string.h>
