@@ -390,5 +390,6 @@ def free_threaded():
     found.sort(key=lambda i: i.version)
     for minor in range(13, NEWEST[1] + 1):
         if not any(i.version[:2] == (3, minor) for i in found):
-            unavailable.append(f"CPython 3.{minor}, free-threaded: there is none in {CACHE}/nogil (tests/built-root nogil)")
+            unavailable.append(f"CPython 3.{minor}, free-threaded: there is none in {CACHE}/nogil "
+                               "(tests/built-root nogil)")
     return _chosen(found)

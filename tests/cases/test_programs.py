@@ -35,7 +35,7 @@ def quietly(*command, status=0):
     """Runs one that is to end by itself and to complain about nothing."""
     done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=patience(60))
-    assert (done.returncode, done.stderr) == (status, "")
+    assert (done.returncode, done.stderr) == (status, ""), done.stderr
     return done.stdout
 
 
