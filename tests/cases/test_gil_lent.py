@@ -200,6 +200,8 @@ def test_daemon_is_killed(probe, python):
 def test_is_stopped(probe, python, call, code, times):
     """By SIGSTOP, at any moment of it, also as it waits to have the GIL again: nothing is lost, and it runs on once it
     may."""
+    if times > 60 and python.source == "sid":
+        pytest.skip("glibc from 2.41 on: its code doesn't tell which call it is that goes on")
     target = keeper(python, call)
     commands = Commands(probe, target.pid)
     assert commands.eval("40 + 2") == "42\n"
