@@ -42,13 +42,6 @@ def aside(kind, minor):
     return interpreter if (CACHE / "sid" / executable.relative_to("/")).exists() else None
 
 
-def with_musl():
-    """The newest of tests/built-root; None: there is none."""
-    found = [Interpreter("musl", tuple(map(int, path.parent.parent.name.split("."))), str(path))
-             for path in (CACHE / "musl").glob("*/bin/python3.*") if not path.name.endswith("-config")]
-    return max(found, key=lambda interpreter: interpreter.version, default=None)
-
-
 def note(kind, version, **found):
     """One of the table's rows. found: whether it can be looked at, whether it takes an agent (for `eval`), and
     breakpoints: "yes", or how."""

@@ -103,7 +103,7 @@ def _yama():
 
 class Interpreter:
     def __init__(self, source, version, executable, root="/"):
-        self.source = source              # "pyenv", "debian", "sid" or "nogil"
+        self.source = source              # "pyenv", "debian", "sid", "nogil" or "musl"
         self.version = version            # (3, 12, 1)
         self.executable = executable      # path inside its root
         self.root = pathlib.Path(root)
@@ -379,15 +379,20 @@ def _chosen(found):
     return tuple(i for i in found if chosen.search(i.id))
 
 
+def built(kind, suffix=""):
+    """Those that tests/built-root has built, the oldest first. suffix: what their names end with."""
+    found = []
+    for path in (CACHE / kind).glob(f"*/bin/python3.*[0-9]{suffix}"):
+        version = _version([str(path)])
+        if version:
+            found.append(Interpreter(kind, version, str(path)))
+    return sorted(found, key=lambda i: i.version)
+
+
 @functools.lru_cache(maxsize=None)
 def free_threaded():
     """Those without a GIL, of which only what is read from outside is tried; narrowed by the same."""
-    found = []
-    for path in (CACHE / "nogil").glob("*/bin/python3.*t"):
-        version = _version([str(path)])
-        if version:
-            found.append(Interpreter("nogil", version, str(path)))
-    found.sort(key=lambda i: i.version)
+    found = built("nogil", "t")
     for minor in range(13, NEWEST[1] + 1):
         if not any(i.version[:2] == (3, minor) for i in found):
             unavailable.append(f"CPython 3.{minor}, free-threaded: there is none in {CACHE}/nogil "

@@ -207,17 +207,11 @@ static inline bool registers_need_restart_block(const struct registers *r)
     return r->syscall == SYS_restart_syscall;
 }
 
-static inline long registers_kept_call(pid_t tid, const struct registers *r)
+static inline bool registers_enter_anew(pid_t tid, struct registers *r)
 {
     (void)tid;
     (void)r;
-    return -1;
-}
-
-static inline void registers_enter_anew(struct registers *r, long number)
-{
-    r->user.regs[8] = (uint64_t)number;
-    registers_enter_again(r);
+    return false;
 }
 
 /* Whether it is before or in a system call with a time from now on: stopped there, it goes on with

@@ -44,10 +44,9 @@ static inline void registers_fail(struct registers *r, uint64_t pc);
 /* Whether the call that it is in goes on by what the kernel keeps for that, one piece for each
  * thread. */
 static inline bool registers_need_restart_block(const struct registers *r);
-/* The number of that call; -1: it isn't told, as it has gone on like that before. */
-static inline long registers_kept_call(pid_t tid, const struct registers *r);
-/* Has it enter the call of that number anew instead, with the whole of its time. */
-static inline void registers_enter_anew(struct registers *r, long number);
+/* Has the thread, which stands behind that call, enter it anew instead, with the whole of its time.
+ * False: it isn't told which call it is, as it has gone on like that before; *r is as it was. */
+static inline bool registers_enter_anew(pid_t tid, struct registers *r);
 /* Whether the thread can be put to another use for a moment, as far as its registers tell. */
 static inline bool registers_can_be_borrowed(pid_t tid, const struct registers *r);
 /* From the registers of a stopped thread those with which one that restores itself goes on: where

@@ -149,9 +149,9 @@ static inline bool registers_need_restart_block(const struct registers *r)
                                          registers_result(r) == SYS_restart_syscall);
 }
 
-/* Of one that has gone on by SYS_restart_syscall, the code before it may tell: `mov $NUMBER, %eax`.
- */
-static inline long registers_kept_call(pid_t tid, const struct registers *r)
+/* The call that a thread is in. Of one that has gone on by SYS_restart_syscall the code before it
+ * may tell: `mov $NUMBER, %eax`. -1: it isn't told. */
+static inline long arch_call_of(pid_t tid, const struct registers *r)
 {
     uint64_t code;
 
@@ -165,10 +165,15 @@ static inline long registers_kept_call(pid_t tid, const struct registers *r)
                : -1;
 }
 
-static inline void registers_enter_anew(struct registers *r, long number)
+static inline bool registers_enter_anew(pid_t tid, struct registers *r)
 {
+    long number = arch_call_of(tid, r);
+
+    if (number < 0)
+        return false;
     r->user.orig_rax = (uint64_t)number;
     registers_enter_again(r);
+    return true;
 }
 
 static inline bool registers_can_be_borrowed(pid_t tid, const struct registers *r)

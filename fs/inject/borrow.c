@@ -135,12 +135,6 @@ int borrow_write_stub(const struct borrow *borrow, uint64_t addr)
 
 /* ---- executing the stub ---- */
 
-static uint64_t signals(const char *status, const char *name)
-{
-    const char *field = proc_status_field(status, name);
-    return field ? strtoull(field, NULL, 16) : 0;
-}
-
 /* A signal that the target doesn't handle and whose default is to be ignored: it does nothing when
  * there is no tracer any more. */
 static int harmless_signal(pid_t tid)
@@ -150,7 +144,7 @@ static int harmless_signal(pid_t tid)
 
     if (proc_read(tid, "status", status, sizeof status) <= 0)
         return SIGURG;
-    uint64_t caught = signals(status, "SigCgt");
+    uint64_t caught = proc_status_signals(status, "SigCgt");
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
         if (!(caught >> (candidates[i] - 1) & 1))
             return candidates[i];
@@ -278,16 +272,15 @@ static bool was_continued(pid_t tid)
     char status[8192];
 
     return proc_read(tid, "status", status, sizeof status) <= 0 ||
-           (signals(status, "SigPnd") | signals(status, "ShdPnd")) >> (SIGCONT - 1) & 1;
+           (proc_status_signals(status, "SigPnd") | proc_status_signals(status, "ShdPnd")) >>
+                   (SIGCONT - 1) &
+               1;
 }
 
 void borrow_enter_anew(struct borrow *borrow)
 {
-    long number;
-
-    if (borrow_needs_restart_block(borrow) && (borrow->was_stopped || was_continued(borrow->tid)) &&
-        (number = registers_kept_call(borrow->tid, &borrow->regs)) >= 0)
-        registers_enter_anew(&borrow->regs, number);
+    if (borrow_needs_restart_block(borrow) && (borrow->was_stopped || was_continued(borrow->tid)))
+        registers_enter_anew(borrow->tid, &borrow->regs);
 }
 
 /* Restores in this order: if we are killed in between, the thread still executes the stub, which

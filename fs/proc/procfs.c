@@ -142,6 +142,12 @@ const char *proc_status_field(const char *status, const char *name)
     return NULL;
 }
 
+uint64_t proc_status_signals(const char *status, const char *name)
+{
+    const char *field = proc_status_field(status, name);
+    return field ? strtoull(field, NULL, 16) : 0;
+}
+
 bool proc_has_thread(pid_t pid, pid_t tid)
 {
     char path[48];
@@ -192,8 +198,7 @@ bool proc_ending(pid_t pid)
     ssize_t n = proc_read(pid, "status", status, sizeof status);
     if (n < 0)
         return !proc_lacks_means((int)n);
-    const char *waiting = proc_status_field(status, "SigPnd");
-    if (waiting && strtoull(waiting, NULL, 16) >> (SIGKILL - 1) & 1)
+    if (proc_status_signals(status, "SigPnd") >> (SIGKILL - 1) & 1)
         return true;
     int r = proc_stat_read(pid, &stat);
     return r < 0 ? !proc_lacks_means(r) : stat.flags & (PROC_EXITING | PROC_SIGNALED);

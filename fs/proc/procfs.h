@@ -65,6 +65,8 @@ int proc_sys_number(const char *path);
 
 /* The text behind "Name:\t" in a status file, up to the line's end; NULL if there is none. */
 const char *proc_status_field(const char *status, const char *name);
+/* The same of a set of signals: bit N - 1 is signal N. 0 if there is none. */
+uint64_t proc_status_signals(const char *status, const char *name);
 /* Whether a thread is one of that process. */
 bool proc_has_thread(pid_t pid, pid_t tid);
 /* Which thread traces another; 0: none, or that one is gone. */

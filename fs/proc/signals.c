@@ -4,24 +4,19 @@
 
 #include <signal.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #define STATUS_MAX 8192
 #define BIT(number) (UINT64_C(1) << ((number)-1))
-
-static uint64_t mask(const char *status, const char *name)
-{
-    const char *p = proc_status_field(status, name);
-    return p ? strtoull(p, NULL, 16) : 0;
-}
 
 bool signals_parse_urgent(const char *status)
 {
     const uint64_t harmless = BIT(SIGCHLD) | BIT(SIGCONT) | BIT(SIGURG) | BIT(SIGWINCH) |
                               BIT(SIGPROF) | BIT(SIGVTALRM);
-    uint64_t pending = mask(status, "SigPnd") | mask(status, "ShdPnd");
+    uint64_t pending = proc_status_signals(status, "SigPnd") |
+                       proc_status_signals(status, "ShdPnd");
 
-    return pending & ~mask(status, "SigBlk") & ~mask(status, "SigIgn") & ~harmless;
+    return pending & ~proc_status_signals(status, "SigBlk") &
+           ~proc_status_signals(status, "SigIgn") & ~harmless;
 }
 
 bool signals_urgent(pid_t tid)

@@ -10,12 +10,6 @@
 #include <stdint.h>
 #include <string.h>
 
-static uint64_t mask(const char *status, const char *name)
-{
-    const char *field = proc_status_field(status, name);
-    return field ? strtoull(field, NULL, 16) : 0;
-}
-
 /* Whether a signal waits that the thread will handle as it goes on: then EINTR is the truth. */
 static bool has_signal(pid_t tid)
 {
@@ -23,7 +17,8 @@ static bool has_signal(pid_t tid)
 
     if (proc_read(tid, "status", status, sizeof status) <= 0)
         return true;
-    return (mask(status, "SigPnd") | mask(status, "ShdPnd")) & ~mask(status, "SigBlk");
+    return (proc_status_signals(status, "SigPnd") | proc_status_signals(status, "ShdPnd")) &
+           ~proc_status_signals(status, "SigBlk");
 }
 
 bool restart_sleeps(pid_t tid)

@@ -80,8 +80,7 @@ int watch_threads(pid_t pid, pid_t **out, size_t *n)
 
 static bool has_trap(const char *status, const char *mask)
 {
-    const char *field = proc_status_field(status, mask);
-    return field && strtoull(field, NULL, 16) >> (SIGTRAP - 1) & 1;
+    return proc_status_signals(status, mask) >> (SIGTRAP - 1) & 1;
 }
 
 bool watch_blocks(pid_t tid)

@@ -5,7 +5,7 @@ import pytest
 
 import builds
 from commands import Commands
-from interpreters import eventually
+from interpreters import built, eventually
 from stacks import parse_backtrace
 from test_consistency import judge
 
@@ -36,7 +36,8 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def musl():
-    return builds.with_musl() or pytest.skip("no CPython with musl: tests/built-root musl builds it")
+    found = built("musl") or pytest.skip("no CPython with musl: tests/built-root musl builds it")
+    return found[-1]
 
 
 def test_is_looked_at_and_not_acted_in(probe, musl):
