@@ -18,7 +18,7 @@ struct guest {
     PyObject *probe;   /* evaluate/evaluate.py's _probe */
     PyObject *capsule;
     pid_t pid;         /* in which it was made: after fork the main thread may be another one */
-    unsigned capsules; /* that live: of an earlier one, too */
+    unsigned capsules; /* that live: of an earlier one, too; atomic */
 };
 
 /* All with the GIL of its interpreter. */
@@ -30,6 +30,8 @@ int guest_make(struct guest *guest, struct interpreter *interpreter);
 int guest_watching(struct guest *guest);
 /* The same with evaluate/tree.py. */
 int guest_tree(struct guest *guest);
+/* The same with evaluate/striking.py. */
+int guest_striking(struct guest *guest);
 /* Only what a program may want of its own accord, `import probing`, unless it is there.
  * No exception is set after it. */
 void guest_begin(struct guest *guest, struct interpreter *interpreter);
