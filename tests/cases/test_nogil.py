@@ -42,7 +42,7 @@ def test_is_looked_at_and_evaluated_in(probe, python):
         assert "the library stays" in commands.detach()
         assert commands.state() == "loaded, not running"
     builds.ends(target)
-    builds.note("free-threaded", python.version, look="yes", write="yes", breakpoints="no")
+    builds.note("free-threaded", python.version, look="yes", write="`eval` alone", breakpoints="no")
 
 
 def test_has_no_module(python):
