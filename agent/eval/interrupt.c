@@ -14,8 +14,8 @@ static bool exists;      /* the thread is under way; with the lock */
 static pthread_t thread; /* the last one; the channel's thread's business */
 static bool joinable;
 
-/* The request, if it runs in that interpreter; else NULL. It can't finish without the GIL, which the
- * caller has; where there is none, it waits for who strikes it (requests_settle()). */
+/* The request, if it runs in that interpreter; else NULL. It can't finish without the GIL, which
+ * the caller has; where there is none, it waits for who strikes it (requests_settle()). */
 static struct request *find_running(const struct interpreter *interpreter, uint64_t id)
 {
     _guard_agent_;

@@ -83,9 +83,9 @@ static PyObject *write_local(PyObject *self, PyObject *args)
  * at. */
 static PyObject *frames_are_safe(PyObject *self, PyObject *none)
 {
-    return PyBool_FromLong(!python.free_threaded &&
-                           (interpreter_is_alone() || python.version < 0x030c ||
-                            python.version > 0x030d));
+    return PyBool_FromLong(
+        !python.free_threaded &&
+        (interpreter_is_alone() || python.version < 0x030c || python.version > 0x030d));
 }
 
 static PyMethodDef write_local_def = {"write_local", write_local, METH_VARARGS, NULL};

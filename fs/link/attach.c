@@ -18,8 +18,8 @@
 
 /* ---- refusals: what can be known without touching ---- */
 
-#define VERSION_LEAST 0x030a0000u  /* 3.10 */
-#define VERSION_LATEST 0x030f0000u /* 3.15 */
+#define VERSION_LEAST 0x030a0000u         /* 3.10 */
+#define VERSION_LATEST 0x030f0000u        /* 3.15 */
 #define VERSION_FREE_THREADED 0x030d0000u /* 3.13 */
 
 #define ATTACH_TRIES 3
