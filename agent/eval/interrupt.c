@@ -31,9 +31,7 @@ static struct request *find_running(const struct interpreter *interpreter, uint6
 /* Without a GIL (evaluate/striking.py). */
 static void strike(struct guest *guest, struct request *running)
 {
-    PyObject *function = guest_striking(guest) < 0
-                             ? NULL
-                             : PyDict_GetItemString(guest->globals, "strike"); /* borrowed */
+    PyObject *function = PyDict_GetItemString(guest->globals, "strike"); /* borrowed */
 
     if (function)
         Py_DecRef(PyObject_CallFunction(function, "k", (unsigned long)running->runner));
@@ -105,7 +103,7 @@ void interrupt_settle(struct guest *guest, const struct request *request)
     PyThreadState *state = PyEval_SaveThread();
     requests_settle(request);
     PyEval_RestoreThread(state);
-    PyObject *function = PyDict_GetItemString(guest->globals, "calm"); /* borrowed; where struck */
+    PyObject *function = PyDict_GetItemString(guest->globals, "calm"); /* borrowed */
     if (function)
         Py_DecRef(PyObject_CallFunction(function, "k", (unsigned long)pthread_self()));
     PyErr_Clear();

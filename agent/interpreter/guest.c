@@ -196,7 +196,11 @@ static int make(struct guest *guest, struct interpreter *interpreter)
     if (!guest->threads || note_main_thread(guest) < 0)
         return -EIO;
     guest->globals = embedded_namespace(evaluate_sources, guest->probe);
-    return guest->globals ? 0 : -EIO;
+    if (!guest->globals)
+        return -EIO;
+    return python.free_threaded
+               ? embedded_execute(source_striking, "<probefs striking>", guest->globals)
+               : 0;
 }
 
 void guest_begin(struct guest *guest, struct interpreter *interpreter)
@@ -241,11 +245,6 @@ int guest_watching(struct guest *guest)
 int guest_tree(struct guest *guest)
 {
     return add_rare(guest, "quoted", source_tree, "<probefs tree>");
-}
-
-int guest_striking(struct guest *guest)
-{
-    return add_rare(guest, "strike", source_striking, "<probefs striking>");
 }
 
 static void unregister_hook(PyObject *hook)

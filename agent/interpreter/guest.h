@@ -30,8 +30,6 @@ int guest_make(struct guest *guest, struct interpreter *interpreter);
 int guest_watching(struct guest *guest);
 /* The same with evaluate/tree.py. */
 int guest_tree(struct guest *guest);
-/* The same with evaluate/striking.py. */
-int guest_striking(struct guest *guest);
 /* Only what a program may want of its own accord, `import probing`, unless it is there.
  * No exception is set after it. */
 void guest_begin(struct guest *guest, struct interpreter *interpreter);

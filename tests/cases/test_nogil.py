@@ -136,7 +136,7 @@ def test_storm(probe, python):
         now = [int(turn) for turn in commands.eval("print(*turns)").split()]
         assert all(was <= is_now for was, is_now in zip(before, now)) and sum(now) > sum(before)
         before = now
-        with writing(commands.code, "while True: pass\n") as process:
+        with writing(commands.code, "while True: pass\n0\n") as process:
             time.sleep(dice.random() / 5)
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=patience(30))
