@@ -32,8 +32,26 @@ def library(python):
     return directory, python.path("agent")
 
 
+STARTER = """
+import ctypes, struct
+
+def start():
+    ctypes.PyDLL({path!r}).probe_agent_start(struct.pack("=QII", 0, 2, 0))  # imported
+
+start()
+"""
+
+
+def starter(python):
+    """A module that starts the agent where that isn't one itself: in a free-threaded interpreter."""
+    directory = python.directory / "starter"
+    directory.mkdir(exist_ok=True)
+    (directory / "probing.py").write_text(STARTER.format(path=f"{library(python)[1]}/{NAME}"))
+    return python.path("starter")
+
+
 def start(python, source=IDLE, *args, env=None, **options):
-    _, inside = library(python)
+    inside = starter(python) if python.source == "nogil" else library(python)[1]
     return python.run_source(textwrap.dedent(source), *args,
                              env={"PYTHONPATH": inside, **QUIET, **(env or {})}, **options)
 

@@ -84,11 +84,11 @@ def acted_in(probe, target):
     assert commands.state() == "none", commands.status()
 
 
-def not_acted_in(probe, target):
-    """Each way of writing is refused, before anything is touched. Returns the words."""
+def not_acted_in(probe, target, ways=None):
+    """Each way of writing, all or (file, text), is refused, before anything is touched. Returns the words."""
     commands = Commands(probe, target.pid)
     before = pathlib.Path(f"/proc/{target.pid}/maps").read_text()
-    for name, text in [("ctl", "attach\n"), ("eval", "1\n"), ("breakpoints", f"log {target.script}:1\n")]:
+    for name, text in ways or [("ctl", "attach\n"), ("eval", "1\n"), ("breakpoints", f"log {target.script}:1\n")]:
         number, words = commands.refused(name, text)
         assert number == errno.EOPNOTSUPP, (number, words)
     assert pathlib.Path(f"/proc/{target.pid}/maps").read_text() == before

@@ -6,8 +6,14 @@
 #include <errno.h>
 #include <link.h>
 #include <stdio.h>
+#include <string.h>
 
-struct python python;
+/* Where an object's type is: behind its references, or, free-threaded, its thread, flags, lock and
+ * two counts of references. */
+#define TYPE_AT 8
+#define TYPE_AT_FREE_THREADED 24
+
+struct python python = {.type_at = TYPE_AT};
 
 /* The segment that it lies in; for dl_iterate_phdr(3). 1: no more are wanted. */
 static int visit(struct dl_phdr_info *info, size_t size, void *runtime)
@@ -47,6 +53,8 @@ int python_bind(void)
     if (sscanf(Py_GetVersion(), "%u.%u", &major, &minor) != 2 || major != 3 || minor < 10)
         return -EOPNOTSUPP;
     python.version = major << 8 | minor;
+    python.free_threaded = strstr(Py_GetVersion(), "free-threading") != NULL;
+    python.type_at = python.free_threaded ? TYPE_AT_FREE_THREADED : TYPE_AT;
     python.interpreter_main = looked_up.PyInterpreterState_Main;
     python.interpreter_head = looked_up.PyInterpreterState_Head;
     python.interpreter_next = looked_up.PyInterpreterState_Next;
@@ -59,7 +67,8 @@ int python_bind(void)
         python.finalizing = looked_up._Py_IsFinalizing;
     python.enter_tracing = looked_up.PyThreadState_EnterTracing;
     python.leave_tracing = looked_up.PyThreadState_LeaveTracing;
-    if (!python.enter_tracing || !python.leave_tracing)
+    /* without a GIL code that is evaluated is interrupted by its own events (eval/interrupt.h) */
+    if (!python.enter_tracing || !python.leave_tracing || python.free_threaded)
         python.enter_tracing = python.leave_tracing = NULL;
     python.context_new = looked_up.PyContextVar_New;
     python.context_get = looked_up.PyContextVar_Get;

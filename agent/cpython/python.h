@@ -18,7 +18,9 @@
 #include <stdint.h>
 
 struct python {
-    unsigned version; /* 0x030c for 3.12 */
+    unsigned version;   /* 0x030c for 3.12 */
+    bool free_threaded; /* built so that it needs no GIL; it may have one all the same */
+    size_t type_at;     /* bytes from an object's start to its type */
     /* all versions */
     PyInterpreterState *(*interpreter_main)(void);
     PyInterpreterState *(*interpreter_head)(void);
@@ -41,6 +43,23 @@ struct python {
 };
 
 extern struct python python;
+
+/* The type of an object. The headers' own is that of a build with a GIL: in a free-threaded one
+ * more stands before it (struct _object of Include/object.h). Their macros that ask for a type's
+ * kind are made of these. */
+static inline PyTypeObject *python_type_of(const void *object)
+{
+    return *(PyTypeObject *const *)((const char *)object + python.type_at);
+}
+#undef Py_TYPE
+#define Py_TYPE(object) python_type_of(object)
+#undef Py_IS_TYPE
+#define Py_IS_TYPE(object, type) (Py_TYPE(object) == (type))
+#undef PyObject_TypeCheck
+#define PyObject_TypeCheck(object, type) \
+ (Py_IS_TYPE(object, type) || PyType_IsSubtype(Py_TYPE(object), type))
+#undef PyType_Check
+#define PyType_Check(object) PyType_FastSubclass(Py_TYPE(object), Py_TPFLAGS_TYPE_SUBCLASS)
 
 /* Looks up the above; without the GIL. -EOPNOTSUPP: this is no CPython that we know. */
 int python_bind(void);

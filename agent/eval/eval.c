@@ -75,7 +75,7 @@ void eval_run(struct interpreter *interpreter, struct request *request, PyObject
         /* one that came late would strike what follows; the error that is set stays */
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
-        interrupt_clear();
+        interrupt_settle(guest, request);
         PyErr_Restore(type, value, traceback);
     }
     if (!result || take_result(result, &request->eval, out) < 0) {

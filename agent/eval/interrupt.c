@@ -5,7 +5,6 @@
 #include "agent/base/thread.h"
 #include "agent/cpython/own_code.h"
 #include "agent/cpython/thread_states.h"
-#include "agent/eval/requests.h"
 
 #define STACK (64u * 1024)
 #define IMPORTS_NS 1000000u /* between two looks at a thread that imports */
@@ -15,18 +14,31 @@ static bool exists;      /* the thread is under way; with the lock */
 static pthread_t thread; /* the last one; the channel's thread's business */
 static bool joinable;
 
-/* Whether the request runs in that interpreter; it can't finish without the GIL,
- * which the caller has. */
-static bool is_running(const struct interpreter *interpreter, uint64_t id, unsigned long *ident)
+/* The request, if it runs in that interpreter; else NULL. It can't finish without the GIL, which
+ * the caller has; where there is none, it waits for who strikes it (requests_settle()). */
+static struct request *find_running(const struct interpreter *interpreter, uint64_t id)
 {
     _guard_agent_;
     struct request *running = id ? requests_now_of(id) : requests_now();
     if (!running || running->state != REQUEST_RUNNING || running->op == PROTO_DETACH ||
         running->eval.interp != interpreter->id)
-        return false;
+        return NULL;
     requests_interrupt(running);
-    *ident = (unsigned long)running->runner;
-    return true;
+    running->striking += python.free_threaded;
+    return running;
+}
+
+/* Without a GIL (evaluate/striking.py). */
+static void strike(struct guest *guest, struct request *running)
+{
+    PyObject *function = PyDict_GetItemString(guest->globals, "strike"); /* borrowed */
+
+    if (function)
+        Py_DecRef(PyObject_CallFunction(function, "k", (unsigned long)running->runner));
+    PyErr_Clear();
+    _guard_agent_;
+    running->striking--;
+    pthread_cond_broadcast(&agent_changed);
 }
 
 static bool is_of_import(PyFrameObject *frame)
@@ -56,10 +68,15 @@ static bool imports(struct interpreter *interpreter, unsigned long ident)
  * states when it waits for ours. False: the request is at an import. */
 static bool interrupt_running(struct interpreter *interpreter, uint64_t id, bool anyway)
 {
-    unsigned long ident;
+    struct request *running = find_running(interpreter, id);
 
-    if (!is_running(interpreter, id, &ident))
+    if (running && python.free_threaded) {
+        strike(&interpreter->guest, running);
         return true;
+    }
+    if (!running)
+        return true;
+    unsigned long ident = (unsigned long)running->runner;
     if (!anyway && imports(interpreter, ident))
         return false;
     PyThreadState_SetAsyncExc(ident, PyExc_KeyboardInterrupt);
@@ -76,6 +93,21 @@ void interrupt_all(struct interpreter *interpreter)
 }
 
 void interrupt_clear(void) { PyThreadState_SetAsyncExc((unsigned long)pthread_self(), NULL); }
+
+void interrupt_settle(struct guest *guest, const struct request *request)
+{
+    if (!python.free_threaded) {
+        interrupt_clear();
+        return;
+    }
+    PyThreadState *state = PyEval_SaveThread();
+    requests_settle(request);
+    PyEval_RestoreThread(state);
+    PyObject *function = PyDict_GetItemString(guest->globals, "calm"); /* borrowed */
+    if (function)
+        Py_DecRef(PyObject_CallFunction(function, "k", (unsigned long)pthread_self()));
+    PyErr_Clear();
+}
 
 /* The request to interrupt, and where it runs; 0: none, the thread ends. */
 static uint64_t next(struct interpreter **interpreter)

@@ -1,6 +1,9 @@
-/* Interrupting running code: KeyboardInterrupt, raised in Python's thread. */
+/* Interrupting running code: KeyboardInterrupt, raised in Python's thread. In a free-threaded
+ * interpreter it is raised only in what was written, not in what that calls
+ * (evaluate/striking.py). */
 #pragma once
 
+#include "agent/eval/requests.h"
 #include "agent/interpreter/interpreter.h"
 
 /* Has a thread of its own interrupt the request of that id once it gets the GIL, if the request
@@ -15,5 +18,8 @@ void interrupt_join(void);
 void interrupt_all(struct interpreter *interpreter);
 /* Forgets an interrupt that came too late to be raised. Python's thread, with the GIL. */
 void interrupt_clear(void);
+/* The same for an EVAL that has finished, also where no GIL keeps out who interrupts it: waits for
+ * them, and undoes what they made. No exception is set before and after. */
+void interrupt_settle(struct guest *guest, const struct request *request);
 /* After fork: there is none. */
 void interrupt_forget(void);

@@ -368,6 +368,13 @@ bool requests_finish(struct request *request)
     return request->interrupted;
 }
 
+void requests_settle(const struct request *request)
+{
+    _guard_agent_;
+    while (request->striking)
+        pthread_cond_wait(&agent_changed, &agent_lock);
+}
+
 bool requests_claim(struct request *request)
 {
     _guard_agent_;

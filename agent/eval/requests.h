@@ -38,6 +38,7 @@ struct request {
     bool answered;           /* or nobody waits for it: it must not begin any more */
     bool interrupted;        /* cancelled while it ran ... */
     bool raised;             /* ... and seen to ... */
+    unsigned striking;       /* so many are at it, without a GIL: it waits for them */
     uint64_t interrupted_ns; /* ... since then: CLOCK_MONOTONIC */
     uint64_t id;
     uint64_t generation;    /* of the channel that it came by */
@@ -120,6 +121,9 @@ struct request *requests_take(bool has_state);
 bool requests_begin(struct request *request);
 /* A request's code has ended and must not be interrupted any more. Whether it was. */
 bool requests_finish(struct request *request);
+/* Waits until nobody is about to interrupt one that has finished, where no GIL keeps them out.
+ * Without being in Python: whoever is at it may have need of all threads. */
+void requests_settle(const struct request *request);
 /* Whether a taken request that can't begin is still to be answered, which nobody else does from now
  * on. */
 bool requests_claim(struct request *request);

@@ -7,6 +7,8 @@ no hook, no patched name, but for sys.stdin, stdout and stderr while an evaluati
 at any step. """
 EIO, EINVAL = 5, 22  # errno(3); who interrupted it makes EINTR of that
 EVAL_AS_JSON = 16    # agent/wire/proto.h
+running = {}         # thread -> the Units of the text that runs in it, so far
+struck = set()       # the threads whose evaluation is to be interrupted (striking.py)
 
 
 def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
@@ -19,7 +21,7 @@ def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
     Returns (errno or 0, bytes of text that are done with, output, whether some of it was dropped,
     what failed in words). After an error nothing more of the text is run.
     """
-    sink = Sink(output_max)
+    sink, me = Sink(output_max), get_ident()
     names, ran = None, []  # units, the last one last
     error, done, words = 0, 0, ""
     stage = EINVAL
@@ -39,6 +41,9 @@ def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
             ran.append(unit)
             context.run(unit.compile)
             stage = EIO
+            running[me] = ran
+            if me in struck:
+                raise KeyboardInterrupt
             context.run(unit.run, names, sink, where, how)
     except Missing as missing:
         error, words = missing.args
@@ -53,6 +58,7 @@ def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
             exec("", {})
     finally:
         sink.open = False
+        running.pop(me, None)
         if names is not None:
             names.release()
     return error, done, bytes(sink.data), sink.cut, words

@@ -16,7 +16,7 @@ static void capsule_freed(PyObject *capsule)
 {
     struct interpreter *interpreter = PyCapsule_GetPointer(capsule, CAPSULE);
     if (interpreter)
-        interpreter->guest.capsules--;
+        __atomic_sub_fetch(&interpreter->guest.capsules, 1, __ATOMIC_RELEASE);
     else
         PyErr_Clear();
 }
@@ -77,13 +77,15 @@ static PyObject *write_local(PyObject *self, PyObject *args)
     return Py_None;
 }
 
-/* frames_are_safe(): whether sys._current_frames() may be called. In 3.12 and 3.13 it also makes
- * frame objects of interpreters whose GIL is another one (Python/pystate.c:
- * _PyThread_CurrentFrames). */
+/* frames_are_safe(): whether sys._current_frames() may be called, and what it returns be looked at.
+ * In 3.12 and 3.13 it also makes frame objects of interpreters whose GIL is another one
+ * (Python/pystate.c: _PyThread_CurrentFrames). Without a GIL frames go on while they are looked
+ * at. */
 static PyObject *frames_are_safe(PyObject *self, PyObject *none)
 {
-    return PyBool_FromLong(interpreter_is_alone() || python.version < 0x030c ||
-                           python.version > 0x030d);
+    return PyBool_FromLong(
+        !python.free_threaded &&
+        (interpreter_is_alone() || python.version < 0x030c || python.version > 0x030d));
 }
 
 static PyMethodDef write_local_def = {"write_local", write_local, METH_VARARGS, NULL};
@@ -176,10 +178,11 @@ static int begin(struct guest *guest, struct interpreter *interpreter)
     guest->capsule = PyCapsule_New(interpreter, CAPSULE, capsule_freed);
     if (!guest->capsule)
         return -EIO;
-    guest->capsules++;
+    __atomic_add_fetch(&guest->capsules, 1, __ATOMIC_RELAXED);
     if (register_hook(guest) < 0)
         return -EIO;
-    parts_install();
+    if (!python.free_threaded) /* what they do there is kept in order by a GIL */
+        parts_install();
     return 0;
 }
 
@@ -193,7 +196,11 @@ static int make(struct guest *guest, struct interpreter *interpreter)
     if (!guest->threads || note_main_thread(guest) < 0)
         return -EIO;
     guest->globals = embedded_namespace(evaluate_sources, guest->probe);
-    return guest->globals ? 0 : -EIO;
+    if (!guest->globals)
+        return -EIO;
+    return python.free_threaded
+               ? embedded_execute(source_striking, "<probefs striking>", guest->globals)
+               : 0;
 }
 
 void guest_begin(struct guest *guest, struct interpreter *interpreter)

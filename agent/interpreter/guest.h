@@ -18,7 +18,7 @@ struct guest {
     PyObject *probe;   /* evaluate/evaluate.py's _probe */
     PyObject *capsule;
     pid_t pid;         /* in which it was made: after fork the main thread may be another one */
-    unsigned capsules; /* that live: of an earlier one, too */
+    unsigned capsules; /* that live: of an earlier one, too; atomic */
 };
 
 /* All with the GIL of its interpreter. */

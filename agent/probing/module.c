@@ -74,7 +74,14 @@ static PyModuleDef definition = {
 PyMODINIT_FUNC PyInit_probing(void);
 PyMODINIT_FUNC PyInit_probing(void)
 {
-    if (python_bind() == 0 && python.version >= 0x030c)
+    int r = python_bind();
+    if (r == 0 && python.free_threaded) { /* our module and its spans have the layout with a GIL */
+        PyErr_SetString(PyExc_ImportError,
+                        "probing.so needs an interpreter with a GIL; probing.py, which "
+                        "then records nothing, can be put in its place");
+        return NULL;
+    }
+    if (r == 0 && python.version >= 0x030c)
         slots[1] =
             (PyModuleDef_Slot){Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED};
     return PyModuleDef_Init(&definition);

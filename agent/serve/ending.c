@@ -73,8 +73,9 @@ bool ending_detach(struct request *request)
     requests_free(request);
     _guard_agent_;
     nobody_writes = gave_up.nobody_inside && all_left;
+    /* without a GIL a thread may be on its way out of the destructor of our last object */
     unloadable = gave_up.everything && all_left && probe_agent_record.origin == ORIGIN_INJECTED &&
-                 !python_thread_was_replaced() && !fork_begun;
+                 !python_thread_was_replaced() && !fork_begun && !python.free_threaded;
     agent_life.detached = true;
     return true;
 }

@@ -214,12 +214,25 @@ static bool run_in(struct interpreter *interpreter, struct request *request, PyO
     return true;
 }
 
+/* Whether it needs more than the calling thread and what it evaluates: frames of others, events,
+ * rings or other interpreters, all of which the GIL keeps as they are. */
+static bool needs_gil(const struct request *request)
+{
+    const uint32_t elsewhere = EVAL_ON_THREAD | EVAL_IN_FRAME | EVAL_IN_CRASH;
+
+    return request->op != PROTO_EVAL || request->eval.flags & elsewhere || request->eval.interp;
+}
+
 /* Whether there is something to answer. */
 static bool run_here(struct request *request, struct evaluation *out)
 {
     struct interpreter *interpreter;
     bool to_answer;
 
+    if (python.free_threaded && needs_gil(request)) {
+        say(&out->done, EOPNOTSUPP, "a free-threaded interpreter only evaluates");
+        return requests_claim(request);
+    }
     int r = request->op == PROTO_RECORD ? recorder_prepare(&request->record, out->done.words) : 0;
     bool prepared = r == 0;
     if (prepared)
@@ -400,6 +413,8 @@ static void *python_main(void *arg)
     self->thread = pthread_self();
     thread_name("probe-python");
     note_stack(__builtin_frame_address(0));
+    if (!python.version)
+        (void)python_bind(); /* else it is said when Python is to be entered */
     __atomic_store_n(&probe_agent_record.python_tid, gettid(), __ATOMIC_RELEASE);
     if (duty_of(self)->welcome_ns)
         welcome(self);

@@ -18,8 +18,9 @@
 
 /* ---- refusals: what can be known without touching ---- */
 
-#define VERSION_LEAST 0x030a0000u  /* 3.10 */
-#define VERSION_LATEST 0x030f0000u /* 3.15 */
+#define VERSION_LEAST 0x030a0000u         /* 3.10 */
+#define VERSION_LATEST 0x030f0000u        /* 3.15 */
+#define VERSION_FREE_THREADED 0x030d0000u /* 3.13 */
 
 #define ATTACH_TRIES 3
 
@@ -55,10 +56,11 @@ static int refuse(struct target *target, struct text *why)
     int r = refusal_shared(target->pid, why);
     if (r < 0)
         return r;
-    if (rt->free_threaded)
-        text_puts(why,
-                  "an agent needs a GIL, which free-threaded builds are not sure to have; what is "
-                  "read from outside is shown: backtrace, locals, globals, tasks, locks");
+    if (rt->free_threaded && minor != VERSION_FREE_THREADED)
+        text_printf(why,
+                    "of free-threaded builds an agent was tried in CPython 3.13 alone, this is "
+                    "%u.%u; what is read from outside is shown",
+                    minor >> 24, minor >> 16 & 0xff);
     else if (!minor)
         text_puts(why, rt->why);
     else if (minor < VERSION_LEAST || minor > VERSION_LATEST)

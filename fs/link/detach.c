@@ -107,8 +107,11 @@ int agent_take_out(struct target *target, const struct agent_ended *ended,
                                       : "it can't be found any more");
     else if (!ended->unloadable)
         text_puts(why,
-                  "the library stays: Python objects of the agent are still in use, the program "
-                  "forked meanwhile, or it loaded the library itself");
+                  target->runtime.free_threaded
+                      ? "the library stays, as in every free-threaded interpreter: nothing says "
+                        "when the last thread has left it"
+                      : "the library stays: Python objects of the agent are still in use, the "
+                        "program forked meanwhile, or it loaded the library itself");
     else
         *unloaded = take_out(attachment, target, &found, interrupt, why);
     return 0;

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/claims.h"
@@ -30,6 +31,8 @@
 #define TRACER_NICE (-15)
 #define SEIZE_TRIES 20
 #define STATUS_MAX 8192
+/* How long those are waited for that get no processor to stop by. */
+#define LATE_NS 2000000000ull
 
 struct tracer {
     int (*work)(struct tracer *tracer, void *arg);
@@ -198,17 +201,44 @@ static int stop(struct tracer *tracer, pid_t tid, uint64_t deadline_ns)
     return r;
 }
 
+/* Lets one go on. -ETIMEDOUT: it has not stopped in that time. */
+static int detach(struct tracer *tracer, size_t i, uint64_t deadline_ns)
+{
+    int r = tracer->asked[i].stopped ? 0 : settle(tracer, i, deadline_ns);
+
+    if (r == 0)
+        ptrace(PTRACE_DETACH, tracer->asked[i].tid, NULL,
+               (void *)(uintptr_t)tracer->asked[i].signal);
+    return r;
+}
+
+/* Lets those go on that have not stopped when all others went on, since they get no processor: left
+ * alone now, such a thread would take what it was interrupted by for a signal (restart.h). */
+static void let_late_go(struct tracer *tracer, const bool late[TRACER_STOPPED_MAX])
+{
+    const uint64_t until = monotonic_ns() + LATE_NS;
+
+    for (size_t i = tracer->n; i-- > 0;) {
+        pid_t tid = tracer->asked[i].tid;
+        int r = late[i] ? -ETIMEDOUT : 0;
+        while (r == -ETIMEDOUT && lwp_state(tid, tid) == 'R' && monotonic_ns() < until)
+            r = detach(tracer, i, TRACER_STOP_DEADLINE_NS);
+    }
+}
+
 /* Lets all go on. Returns for how long the first was stopped, in ns. Forgets none of them: their
  * registers may just be read. */
 static uint64_t let_go(struct tracer *tracer)
 {
+    bool late[TRACER_STOPPED_MAX];
+
     for (size_t i = tracer->n; i-- > 0;)
-        if (tracer->asked[i].stopped || settle(tracer, i, 0) == 0)
-            ptrace(PTRACE_DETACH, tracer->asked[i].tid, NULL,
-                   (void *)(uintptr_t)tracer->asked[i].signal);
+        late[i] = detach(tracer, i, 0) == -ETIMEDOUT;
     for (size_t i = tracer->nholds; i-- > 0;)
         claim_release(&tracer->holds[i]);
-    return tracer->n || tracer->nholds ? monotonic_ns() - tracer->since : 0;
+    uint64_t ns = tracer->n || tracer->nholds ? monotonic_ns() - tracer->since : 0;
+    let_late_go(tracer, late);
+    return ns;
 }
 
 /* ---- threads ---- */
@@ -279,8 +309,8 @@ static int take(sem_t *sem, const struct timespec *deadline)
     return r;
 }
 
-/* The tracer's thread. With its end the kernel detaches also the threads that did not stop in
- * time. */
+/* The tracer's thread. With its end the kernel detaches also the threads that did not stop at
+ * all. */
 static void *serve(void *arg)
 {
     struct tracer *tracer = arg;

@@ -98,6 +98,21 @@ int agent_session_attach(struct file_context *context, enum attach_way way, stru
     return -EDEADLK;
 }
 
+int agent_session_order(struct file_context *context, struct session **out)
+{
+    const struct asked_for asked = {.what = ASKED_FREE_THREADED};
+    uint64_t told[2];
+
+    int r = snapshot_ask(context, &asked, told);
+    text_clear(&context->why); /* what can't be read now says so when it is attached to */
+    if (r > 0 ? context->target->runtime.free_threaded : r == 0 && told[0]) {
+        text_puts(&context->why, "what an agent does in a free-threaded interpreter is `eval` in "
+                                 "the program's globals, and no more");
+        return -EOPNOTSUPP;
+    }
+    return agent_session_attach(context, ATTACH_ANY, out);
+}
+
 int agent_session_here(struct file_context *context, struct session *session)
 {
     int r = context->lifetime ? lifetime_begin(context->lifetime, session) : -ECANCELED;
@@ -257,7 +272,8 @@ void agent_session_say_waited(struct file_context *context, unsigned seconds, co
                     seconds, lost, (int)stuck->tid, stuck->frames[0].func, stuck->frames[0].file,
                     stuck->frames[0].line, (int)stuck->tid);
     else
-        text_printf(why, "the GIL was not to be had within %u s, and %s", seconds, lost);
+        text_printf(why, "%s was not to be had within %u s, and %s",
+                    context->target->runtime.free_threaded ? "Python" : "the GIL", seconds, lost);
     if (r == 0 && !stuck)
         add_holders(snapshot, why);
     if (r == 0)

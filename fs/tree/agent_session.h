@@ -7,6 +7,9 @@
 /* agent_attach(), but not where that can't work: a process all of whose threads wait for the
  * answer to what they wrote gets -EDEADLK at once. context->why says what to do. */
 int agent_session_attach(struct file_context *context, enum attach_way way, struct session **out);
+/* The same by any way, for an order that needs an interpreter with a GIL: -EOPNOTSUPP with why,
+ * before anything is touched, where it is free-threaded. */
+int agent_session_order(struct file_context *context, struct session **out);
 /* The session if an agent is there already: -ENOTCONN else. */
 int agent_session_connect(struct file_context *context, struct session **out);
 

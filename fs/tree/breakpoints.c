@@ -143,7 +143,7 @@ int breakpoints_carry_out(struct file_context *context, const struct breakpoint_
 
     if (request->has_ranks)
         return carry_out_own(context, request, said, outcome);
-    int r = request->sets ? agent_session_attach(context, ATTACH_ANY, &session)
+    int r = request->sets ? agent_session_order(context, &session)
                           : agent_session_connect(context, &session);
     if (r == -ENOTCONN && !request->sets)
         return ask_nobody(context, request, outcome);

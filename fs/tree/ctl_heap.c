@@ -55,18 +55,8 @@ int heap_sites_order(struct file_context *context, uint64_t mean, struct text *s
     struct proto_done done = {0};
     struct session *session;
 
-    const struct asked_for asked = {.what = ASKED_FREE_THREADED};
-    uint64_t told[2];
-    int r = snapshot_ask(context, &asked, told);
-    if (r < 0)
-        return r;
-    if (r > 0 ? context->target->runtime.free_threaded : told[0]) {
-        text_puts(&context->why,
-                  "a free-threaded interpreter's allocator can't be changed while it runs");
-        return -EOPNOTSUPP;
-    }
-    r = mean ? agent_session_attach(context, ATTACH_ANY, &session)
-             : agent_session_connect(context, &session);
+    int r = mean ? agent_session_order(context, &session)
+                 : agent_session_connect(context, &session);
     if (r == -ENOTCONN) { /* nothing is sampled where there is no agent */
         text_clear(&context->why);
         return 0;

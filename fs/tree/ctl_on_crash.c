@@ -85,7 +85,7 @@ int ctl_on_crash(struct ctl_line *line)
     if (r < 0)
         return r;
     r = order.mode == CRASH_OFF ? agent_session_connect(context, &session)
-                                : agent_session_attach(context, ATTACH_ANY, &session);
+                                : agent_session_order(context, &session);
     if (r == -ENOTCONN) { /* nothing is done where there is no agent */
         text_clear(&context->why);
         on_crash_text(context->recording, line->said);

@@ -71,7 +71,7 @@ int ctl_pause(struct ctl_line *line)
 
     int r = ctl_pause_duration(line, &order.stop_ns);
     if (r == 0)
-        r = agent_session_attach(context, ATTACH_ANY, &session);
+        r = agent_session_order(context, &session);
     if (r < 0)
         return r;
     r = thread_order_give(context, session, line->here, &order, line->said);

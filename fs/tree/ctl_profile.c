@@ -33,7 +33,7 @@ static int attach(struct ctl_line *line)
 {
     struct session *session;
 
-    int error = agent_session_attach(line->context, ATTACH_ANY, &session);
+    int error = agent_session_order(line->context, &session);
     if (!error)
         session_unref(session);
     return error;

@@ -71,8 +71,7 @@ int ctl_profile_torch(struct ctl_line *line)
     int r = read_line(line, &steps);
     if (r < 0)
         return r;
-    r = steps ? agent_session_attach(context, ATTACH_ANY, &session)
-              : agent_session_connect(context, &session);
+    r = steps ? agent_session_order(context, &session) : agent_session_connect(context, &session);
     if (r == -ENOTCONN) { /* nothing is profiled where there is no agent */
         text_clear(&context->why);
         return 0;

@@ -191,7 +191,7 @@ int ctl_record(struct ctl_line *line)
     int r = read_line(line, &record);
     if (r < 0)
         return r;
-    r = record.action == RECORD_ON ? agent_session_attach(context, ATTACH_ANY, &session)
+    r = record.action == RECORD_ON ? agent_session_order(context, &session)
                                    : agent_session_connect(context, &session);
     if (r == -ENOTCONN) { /* nothing is recorded where there is no agent */
         text_clear(&context->why);

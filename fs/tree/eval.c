@@ -19,7 +19,8 @@ static bool in_crash(const struct file_context *context)
 static int connect_to(struct file_context *context, struct session **out)
 {
     if (!in_crash(context))
-        return agent_session_attach(context, ATTACH_ANY, out);
+        return context->tid ? agent_session_order(context, out)
+                            : agent_session_attach(context, ATTACH_ANY, out);
     int r = agent_session_connect(context, out);
     if (r != -ENOTCONN)
         return r;

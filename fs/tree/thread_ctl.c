@@ -271,7 +271,7 @@ static int run_pause(struct ctl_line *line)
         if (r == -EINVAL)
             text_puts(&context->why, ": there is no line that it could stop at");
         if (r == 0)
-            r = agent_session_attach(context, ATTACH_ANY, &session);
+            r = agent_session_order(context, &session);
         if (r < 0)
             return r;
         r = thread_order_give(context, session, line->here, &order, line->said);

@@ -18,6 +18,7 @@ from stopping import reads_input
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
 
+@pytest.mark.python(free_threaded=True)
 def test_ready(python):
     target = start(python)
     before = time.time_ns()
@@ -37,6 +38,7 @@ def test_ready(python):
     assert ended(target) == 0
 
 
+@pytest.mark.python(free_threaded=True)
 def test_signals_are_blocked(python):
     target = start(python)
     client = connect(target)
@@ -77,6 +79,7 @@ def test_memory(python):
     assert client.status()["memory"] <= 2 << 20
 
 
+@pytest.mark.python(free_threaded=True)
 def test_text_of_many_frames(python):
     client = connect(start(python))
     text = "x = [\n" + "1,\n" * 100_000 + "]\nlen(x)\n"
@@ -87,6 +90,7 @@ def test_text_of_many_frames(python):
     assert len(client.eval("print(big)", output_max=16 << 20).output) == (3 << 20) + 1
 
 
+@pytest.mark.python(free_threaded=True)
 def test_incomplete_text(python):
     client = connect(start(python))
     answer = client.eval("x = 1\nfor i in range(3):\n    x += i\n", last=False)
@@ -97,6 +101,7 @@ def test_incomplete_text(python):
     assert raised.error == errno.EIO and "ZeroDivisionError" in raised.text
 
 
+@pytest.mark.python(free_threaded=True)
 def test_many_at_once(python):
     client = connect(start(python))
     numbers = [client.start(f"print({i}, {'x' * i!r})") for i in range(32)]
@@ -114,6 +119,7 @@ def open_gate(target):
     open(target.cwd / "gate", "w").close()
 
 
+@pytest.mark.python(free_threaded=True)
 def test_too_many(python):
     target = start(python)
     client = connect(target)
@@ -126,6 +132,7 @@ def test_too_many(python):
     assert errors.count(errno.EBUSY) - (301 - 256) in {0, 1}  # the import's place is free a moment after its answer
 
 
+@pytest.mark.python(free_threaded=True)
 def test_cancel_queued(python):
     target = start(python)
     client = connect(target)
@@ -142,6 +149,7 @@ def test_cancel_queued(python):
     assert client.eval("ran").text == "[3]\n"
 
 
+@pytest.mark.python(free_threaded=True)
 def test_cancel_running(python):
     client = connect(start(python))
     for _ in range(20):
@@ -155,6 +163,7 @@ def test_cancel_running(python):
     assert client.eval("1 + 1").text == "2\n"
 
 
+@pytest.mark.python(free_threaded=True)
 def test_cancel_in_an_import(python):
     """Whose lock is every thread's: it isn't left taken."""
     client = connect(start(python))
@@ -169,6 +178,7 @@ def test_cancel_in_an_import(python):
         assert client.eval("_imp.lock_held()").text == "False\n"
 
 
+@pytest.mark.python(free_threaded=True)
 def test_code_that_does_not_end(python):
     """A call into C can't be interrupted: another thread takes over, and the first ends with it."""
     target = start(python)
@@ -201,6 +211,7 @@ def test_code_that_does_not_end(python):
     assert client.wait(client.send(agent.DETACH)).error == 0
 
 
+@pytest.mark.python(free_threaded=True)
 def test_cancel_races_with_the_end(python):
     client = connect(start(python))
     client.eval("n = 0")

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.python(minimum=(3, 10))
 FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
 
 
+@pytest.mark.python(free_threaded=True)
 def test_detach(python):
     """Nothing is left; it may start again."""
     target = start(python, """
@@ -92,6 +93,7 @@ def test_unload(python):
     assert ended(target) == 0
 
 
+@pytest.mark.python(free_threaded=True)
 def test_not_unloadable(python):
     """Somebody kept a function of ours."""
     _, inside = library(python)
@@ -118,6 +120,7 @@ def test_not_unloadable(python):
     assert ended(target) == 0
 
 
+@pytest.mark.python(free_threaded=True)
 def test_detach_unused(python):
     target = start(python)
     client = connect(target)
@@ -158,6 +161,7 @@ DURING = ["", "1", "while True: pass", "time.sleep(0.05)", "import threading; th
           "while True: time.sleep(0.0001)"]
 
 
+@pytest.mark.python(free_threaded=True)
 @pytest.mark.long
 @pytest.mark.deadline(900)
 @pytest.mark.parametrize("way", EXITS)
@@ -185,6 +189,7 @@ def test_exit(python, way):
         target.close()
 
 
+@pytest.mark.python(free_threaded=True)
 def test_requests_at_the_end(python):
     """While the interpreter ends requests are refused; when only its main thread ended they work."""
     target = start(python, """

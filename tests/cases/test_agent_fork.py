@@ -26,6 +26,7 @@ FORKER = """
     """
 
 
+@pytest.mark.python(free_threaded=True)
 @pytest.mark.parametrize("used", [False, True])
 def test_fork(python, used):
     """A child has no agent until it gets one of its own; the parent keeps its."""
@@ -90,6 +91,7 @@ def test_fork_from_a_thread(python):
     assert ended(target) == 0
 
 
+@pytest.mark.python(free_threaded=True)
 def test_fork_from_eval(python):
     target = start(python)
     client = connect(target)
@@ -104,6 +106,7 @@ def test_fork_from_eval(python):
     assert ended(target) == 0
 
 
+@pytest.mark.python(free_threaded=True)
 def test_fork_storm(python):
     """Forks meet the agent at any moment; no child hangs."""
     target = start(python, """
@@ -128,6 +131,7 @@ def test_fork_storm(python):
     assert ended(target) == 0
 
 
+@pytest.mark.python(free_threaded=True)
 def test_exec(python):
     target = start(python, """
         import os, probing, sys

@@ -471,6 +471,7 @@ def test_locals_stay_passive(probe, python):
     assert ask(here / "eval", "model; counter") == "<Model>\n1\n"
 
 
+@pytest.mark.python(free_threaded=True)
 @pytest.mark.long
 def test_prints_while_others_print(probe, python):
     """sys.stdout changes hands while other threads are in the middle of printing to it."""
@@ -542,6 +543,7 @@ def test_stripped_program(probe, python, what):
         assert commands.eval("__import__('sys').getrecursionlimit()") == "30\n"
 
 
+@pytest.mark.python(free_threaded=True)
 def test_raised_interrupt(probe, python):
     """What the code raises is the code's, KeyboardInterrupt too."""
     commands = Commands(probe, python.run_source(STRIPPED).pid)
@@ -562,6 +564,7 @@ half(total)
 """
 
 
+@pytest.mark.python(free_threaded=True)
 @pytest.mark.parametrize("how", ["at once", "by line"])
 def test_lines_of_a_script(probe, python, how):
     """A traceback has the lines of the whole text, however it is cut into writes."""
