@@ -4,6 +4,7 @@
 #include "agent/base/clock.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/claims.h"
 #include "fs/trace/restart.h"
@@ -43,6 +44,8 @@ struct tracer {
         int signal;   /* one that arrived with the stop and is passed on */
         bool before;  /* as restart_before() has it */
         bool stopped; /* else it was asked to, and may have done so since */
+        bool ready;   /* it was ready to run when it was asked, having run so far: */
+        struct runs runs;
         struct registers regs;
     } asked[TRACER_STOPPED_MAX];
     size_t n;
@@ -186,12 +189,17 @@ static int stop(struct tracer *tracer, pid_t tid, uint64_t deadline_ns)
     int r = tracer_seize(tid, 0, TRACER_STOP_DEADLINE_NS);
     if (r < 0)
         return r == -EBUSY ? hold(tracer, tid) : r;
+    struct runs runs = {0};
+    bool ready = deadline_ns == TRACER_INTERRUPT_NS && runs_read(tid, tid, &runs) == 0 &&
+                 lwp_state(tid, tid) == 'R';
     bool before = restart_before(tid);
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
         return -errno; /* died; or else this thread's end detaches it */
     tracer->asked[tracer->n].tid = tid;
     tracer->asked[tracer->n].before = before;
     tracer->asked[tracer->n].stopped = false;
+    tracer->asked[tracer->n].ready = ready;
+    tracer->asked[tracer->n].runs = runs;
     r = settle(tracer, tracer->n, deadline_ns);
     if (r < 0 && r != -ETIMEDOUT)
         return r;
@@ -212,8 +220,20 @@ static int detach(struct tracer *tracer, size_t i, uint64_t deadline_ns)
     return r;
 }
 
-/* Lets those go on that have not stopped when all others went on, since they get no processor: left
- * alone now, such a thread would take what it was interrupted by for a signal (restart.h). */
+/* Whether one has executed nothing since it was asked to stop, nor slept: it only waits for a
+ * processor. */
+static bool stood_still(const struct tracer *tracer, size_t i)
+{
+    struct runs now;
+
+    return tracer->asked[i].ready &&
+           runs_read(tracer->asked[i].tid, tracer->asked[i].tid, &now) == 0 &&
+           now.ns == tracer->asked[i].runs.ns && now.n == tracer->asked[i].runs.n;
+}
+
+/* Lets those go on that have not stopped when all others went on, since they get no processor. Left
+ * alone now, one that was in a system call would take what it was interrupted by for a signal
+ * (restart.h). */
 static void let_late_go(struct tracer *tracer, const bool late[TRACER_STOPPED_MAX])
 {
     const uint64_t until = monotonic_ns() + LATE_NS;
@@ -233,7 +253,7 @@ static uint64_t let_go(struct tracer *tracer)
     bool late[TRACER_STOPPED_MAX];
 
     for (size_t i = tracer->n; i-- > 0;)
-        late[i] = detach(tracer, i, 0) == -ETIMEDOUT;
+        late[i] = detach(tracer, i, 0) == -ETIMEDOUT && !stood_still(tracer, i);
     for (size_t i = tracer->nholds; i-- > 0;)
         claim_release(&tracer->holds[i]);
     uint64_t ns = tracer->n || tracer->nholds ? monotonic_ns() - tracer->since : 0;
