@@ -14,7 +14,8 @@ What is done INSIDE of Python is tried on one interpreter of each minor version,
 With PROBEFS_TEST_DAEMON only cases with a daemon are run, and those where it only hands on what is done inside on the
 newest interpreter alone.
 
-With PROBEFS_TEST_IN_TURN=1 each case is tried on one of its interpreters alone, as its name has it.
+With PROBEFS_TEST_IN_TURN=1 each case is tried on one of its interpreters alone, as its name has it, and unless -k says
+which ones are of interest with one of its parameters alone.
 
 Several pytests can share the cases: each takes the next file that none of them has taken, by making a
 directory of its name in PROBEFS_TEST_QUEUE.
@@ -66,6 +67,7 @@ INSIDE = {f"test_{name}" for name in ("agent", "agent_channel", "agent_end", "ag
                                       "here", "jump", "probing", "programs", "record", "record_ctl", "record_end",
                                       "record_gc", "record_loop", "record_process", "recorded_sql", "spans", "step",
                                       "stop", "stop_events", "thread_ctl", "trace", "watch")}
+IN_TURN = os.environ.get("PROBEFS_TEST_IN_TURN") == "1"
 DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) says otherwise
 
 
@@ -91,15 +93,26 @@ def pytest_unconfigure(config):
         os._exit(config.stash.get(STATUS, 1))
 
 
+@pytest.hookimpl(trylast=True)  # of what is left by then
 def pytest_collection_modifyitems(config, items):
     """Where only the daemon is of interest, as in a build of it with sanitizers, cases without one are left out. What
     takes longest comes first, so that nobody who shares the cases waits for it in the end."""
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
-    if not os.environ.get("PROBEFS_TEST_DAEMON"):
-        return
-    without = [item for item in items if not _has_daemon(item)]
-    config.hook.pytest_deselected(items=without)
-    items[:] = [item for item in items if item not in set(without)]
+    chosen = items
+    if os.environ.get("PROBEFS_TEST_DAEMON"):
+        chosen = [item for item in items if _has_daemon(item)]
+    if IN_TURN and not config.option.keyword:
+        chosen = _one_of_each(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def _one_of_each(items):
+    """Each case with one of its parameters."""
+    found = {}
+    for item in items:
+        found.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return [same[zlib.crc32(case.encode()) % len(same)] for case, same in found.items()]
 
 
 def _has_daemon(item):
@@ -144,7 +157,7 @@ def pytest_generate_tests(metafunc):
     if wanted:
         chosen = [i for i in machine.free_threaded() if minimum <= i.version[:2] <= maximum] + \
             ([] if "only" in wanted else chosen)
-    if os.environ.get("PROBEFS_TEST_IN_TURN") == "1" and chosen:
+    if IN_TURN and chosen:
         chosen = [chosen[zlib.crc32(metafunc.definition.nodeid.encode()) % len(chosen)]]
     metafunc.parametrize("python", chosen, ids=[i.id for i in chosen], indirect=True)
 

@@ -241,10 +241,7 @@ static int cancel(uint64_t id)
 static int detach(uint64_t id)
 {
     if (python_thread_stuck())
-        return send_done(id, EBUSY, 0,
-                         python.free_threaded
-                             ? "code of an interrupted eval still runs"
-                             : "code of an interrupted eval is still in a call into C");
+        return send_done(id, EBUSY, 0, "code of an interrupted eval has not returned from a call");
     python_thread_give_up_welcome();
     int r = requests_detach(id);
     if (r == -EPROTO)

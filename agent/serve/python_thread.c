@@ -230,7 +230,8 @@ static bool run_here(struct request *request, struct evaluation *out)
     bool to_answer;
 
     if (python.free_threaded && needs_gil(request)) {
-        say(&out->done, EOPNOTSUPP, "a free-threaded interpreter only evaluates");
+        say(&out->done, EOPNOTSUPP,
+            "a free-threaded interpreter only evaluates, in the main one's globals");
         return requests_claim(request);
     }
     int r = request->op == PROTO_RECORD ? recorder_prepare(&request->record, out->done.words) : 0;

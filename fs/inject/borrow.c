@@ -38,13 +38,10 @@ static int read_state(struct borrow *borrow)
  * it were left alone now, it would take that for a signal (trace/restart.h). */
 static int wait_stopped(const struct borrow *borrow, int *status)
 {
-    int r;
-
-    do
-        r = tracer_wait(borrow->tid, TRACER_STOP_DEADLINE_NS, status);
-    while (r == -ETIMEDOUT && lwp_state(borrow->tid, borrow->tid) == 'R' &&
-           monotonic_ns() - borrow->since < BORROW_CALL_DEADLINE_NS);
-    return r;
+    int r = tracer_wait(borrow->tid, TRACER_STOP_DEADLINE_NS, status);
+    return r == -ETIMEDOUT
+               ? tracer_wait_ready(borrow->tid, borrow->since + BORROW_CALL_DEADLINE_NS, status)
+               : r;
 }
 
 int borrow_stop(pid_t tid, struct borrow *out)

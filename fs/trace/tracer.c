@@ -134,6 +134,16 @@ int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status)
     }
 }
 
+int tracer_wait_ready(pid_t tid, uint64_t until_ns, int *status)
+{
+    for (;;) {
+        bool ready = lwp_state(tid, tid) == 'R'; /* first: it may stop just after that */
+        int r = tracer_wait(tid, ready ? TRACER_STOP_DEADLINE_NS : 0, status);
+        if (r != -ETIMEDOUT || !ready || monotonic_ns() >= until_ns)
+            return r;
+    }
+}
+
 /* Has a thread stopped by the tracer that it has, if that is one of this daemon. */
 static int hold(struct tracer *tracer, pid_t tid)
 {
@@ -146,14 +156,9 @@ static int hold(struct tracer *tracer, pid_t tid)
     return 0;
 }
 
-/* Waits for the stop of the thread asked last. */
-static int settle(struct tracer *tracer, size_t i, uint64_t deadline_ns)
+/* Notes the stop of one that was asked to, or what came in its place. */
+static void note_stop(struct tracer *tracer, size_t i, int status)
 {
-    int status = 0;
-
-    int r = tracer_wait(tracer->asked[i].tid, deadline_ns, &status);
-    if (r < 0)
-        return r;
     /* either our PTRACE_EVENT_STOP (with SIGTRAP, or the job control signal in force), or the
      * delivery of a signal that came first and must not be lost */
     bool event = status >> 8 == PTRACE_EVENT_STOP;
@@ -162,7 +167,17 @@ static int settle(struct tracer *tracer, size_t i, uint64_t deadline_ns)
     if (event)
         restart_interrupted(tracer->asked[i].tid, tracer->asked[i].before);
     registers_read(tracer->asked[i].tid, &tracer->asked[i].regs);
-    return 0;
+}
+
+/* Waits for the stop of the thread asked last. */
+static int settle(struct tracer *tracer, size_t i, uint64_t deadline_ns)
+{
+    int status = 0;
+
+    int r = tracer_wait(tracer->asked[i].tid, deadline_ns, &status);
+    if (r == 0)
+        note_stop(tracer, i, status);
+    return r;
 }
 
 /* Of one that has been interrupted before. Until it stops it has no processor, and is paused by
@@ -209,15 +224,9 @@ static int stop(struct tracer *tracer, pid_t tid, uint64_t deadline_ns)
     return r;
 }
 
-/* Lets one go on. -ETIMEDOUT: it has not stopped in that time. */
-static int detach(struct tracer *tracer, size_t i, uint64_t deadline_ns)
+static void detach(struct tracer *tracer, size_t i)
 {
-    int r = tracer->asked[i].stopped ? 0 : settle(tracer, i, deadline_ns);
-
-    if (r == 0)
-        ptrace(PTRACE_DETACH, tracer->asked[i].tid, NULL,
-               (void *)(uintptr_t)tracer->asked[i].signal);
-    return r;
+    ptrace(PTRACE_DETACH, tracer->asked[i].tid, NULL, (void *)(uintptr_t)tracer->asked[i].signal);
 }
 
 /* Whether one has executed nothing since it was asked to stop, nor slept: it only waits for a
@@ -237,13 +246,13 @@ static bool stood_still(const struct tracer *tracer, size_t i)
 static void let_late_go(struct tracer *tracer, const bool late[TRACER_STOPPED_MAX])
 {
     const uint64_t until = monotonic_ns() + LATE_NS;
+    int status = 0;
 
-    for (size_t i = tracer->n; i-- > 0;) {
-        pid_t tid = tracer->asked[i].tid;
-        int r = late[i] ? -ETIMEDOUT : 0;
-        while (r == -ETIMEDOUT && lwp_state(tid, tid) == 'R' && monotonic_ns() < until)
-            r = detach(tracer, i, TRACER_STOP_DEADLINE_NS);
-    }
+    for (size_t i = tracer->n; i-- > 0;)
+        if (late[i] && tracer_wait_ready(tracer->asked[i].tid, until, &status) == 0) {
+            note_stop(tracer, i, status);
+            detach(tracer, i);
+        }
 }
 
 /* Lets all go on. Returns for how long the first was stopped, in ns. Forgets none of them: their
@@ -252,8 +261,12 @@ static uint64_t let_go(struct tracer *tracer)
 {
     bool late[TRACER_STOPPED_MAX];
 
-    for (size_t i = tracer->n; i-- > 0;)
-        late[i] = detach(tracer, i, 0) == -ETIMEDOUT && !stood_still(tracer, i);
+    for (size_t i = tracer->n; i-- > 0;) {
+        int r = tracer->asked[i].stopped ? 0 : settle(tracer, i, 0);
+        if (r == 0)
+            detach(tracer, i);
+        late[i] = r == -ETIMEDOUT && !stood_still(tracer, i);
+    }
     for (size_t i = tracer->nholds; i-- > 0;)
         claim_release(&tracer->holds[i]);
     uint64_t ns = tracer->n || tracer->nholds ? monotonic_ns() - tracer->since : 0;

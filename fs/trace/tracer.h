@@ -58,6 +58,9 @@ int tracer_seize(pid_t tid, uintptr_t options, uint64_t deadline_ns);
  * and above it the PTRACE_EVENT, as in wait(2)'s status >> 8. -ESRCH: it ended; -ETIMEDOUT;
  * -EDEADLK: it waits for an answer of this daemon. */
 int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status);
+/* The same until then (CLOCK_MONOTONIC), for as long as it is ready to run, and only gets no
+ * processor; -ETIMEDOUT at once where it sleeps beyond interruption. */
+int tracer_wait_ready(pid_t tid, uint64_t until_ns, int *status);
 /* The registers of a stopped thread. */
 int tracer_registers(struct tracer *tracer, pid_t tid, struct registers *out);
 /* Lets all go on. *ns: for how long the first of them was stopped. 0; -ETIMEDOUT: they were let go

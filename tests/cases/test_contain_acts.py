@@ -99,8 +99,8 @@ def told(pid, act):
     if not shutil.which("strace"):
         pytest.skip("strace is not installed")
     said = traced(pid, act)
-    # of what is unfinished the other half is what was read; and what failed has read nothing
-    of_agent = re.compile(r'"PROBFS|iov_len=64}|process_vm_readv.* <unfinished|process_vm_readv.* = -1 ')
+    # of what is unfinished the other half is what was read, unless strace goes before; and what failed has read nothing
+    of_agent = re.compile(r'"PROBFS|iov_len=64}|process_vm_readv.* <(?:unfinished|detached)|process_vm_readv.* = -1 ')
     opens = re.compile(r'open(?:at)?\([^"]*"(?:/proc/\d+/)?(?:maps|mem|environ|exe|root|map_files/[^"]*)"')
     return [line for line in said if opens.match(line) and "O_PATH" not in line
             or re.match(r"(?:<\.\.\. )?(?:process_vm_readv|pidfd_getfd|ptrace|readlink)", line)
