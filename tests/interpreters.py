@@ -391,7 +391,7 @@ def built(kind, suffix=""):
 
 @functools.lru_cache(maxsize=None)
 def free_threaded():
-    """Those without a GIL, of which only what is read from outside is tried; narrowed by the same."""
+    """Those without a GIL, of which what is read from outside is tried, and `eval`; narrowed by the same."""
     found = built("nogil", "t")
     for minor in range(13, NEWEST[1] + 1):
         if not any(i.version[:2] == (3, minor) for i in found):

@@ -28,14 +28,20 @@ static struct request *find_running(const struct interpreter *interpreter, uint6
     return running;
 }
 
-/* Without a GIL (evaluate/striking.py). */
-static void strike(struct guest *guest, struct request *running)
+/* Calls a function of evaluate/striking.py. No exception is set after it. */
+static void call(const struct guest *guest, const char *name, pthread_t runner)
 {
-    PyObject *function = PyDict_GetItemString(guest->globals, "strike"); /* borrowed */
+    PyObject *function = PyDict_GetItemString(guest->globals, name); /* borrowed */
 
     if (function)
-        Py_DecRef(PyObject_CallFunction(function, "k", (unsigned long)running->runner));
+        Py_DecRef(PyObject_CallFunction(function, "k", (unsigned long)runner));
     PyErr_Clear();
+}
+
+/* Interrupts it without a GIL. */
+static void strike(const struct guest *guest, struct request *running)
+{
+    call(guest, "strike", running->runner);
     _guard_agent_;
     running->striking--;
     pthread_cond_broadcast(&agent_changed);
@@ -70,12 +76,12 @@ static bool interrupt_running(struct interpreter *interpreter, uint64_t id, bool
 {
     struct request *running = find_running(interpreter, id);
 
-    if (running && python.free_threaded) {
+    if (!running)
+        return true;
+    if (python.free_threaded) {
         strike(&interpreter->guest, running);
         return true;
     }
-    if (!running)
-        return true;
     unsigned long ident = (unsigned long)running->runner;
     if (!anyway && imports(interpreter, ident))
         return false;
@@ -94,7 +100,7 @@ void interrupt_all(struct interpreter *interpreter)
 
 void interrupt_clear(void) { PyThreadState_SetAsyncExc((unsigned long)pthread_self(), NULL); }
 
-void interrupt_settle(struct guest *guest, const struct request *request)
+void interrupt_settle(const struct guest *guest, const struct request *request)
 {
     if (!python.free_threaded) {
         interrupt_clear();
@@ -103,10 +109,7 @@ void interrupt_settle(struct guest *guest, const struct request *request)
     PyThreadState *state = PyEval_SaveThread();
     requests_settle(request);
     PyEval_RestoreThread(state);
-    PyObject *function = PyDict_GetItemString(guest->globals, "calm"); /* borrowed */
-    if (function)
-        Py_DecRef(PyObject_CallFunction(function, "k", (unsigned long)pthread_self()));
-    PyErr_Clear();
+    call(guest, "calm", pthread_self());
 }
 
 /* The request to interrupt, and where it runs; 0: none, the thread ends. */

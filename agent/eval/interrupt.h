@@ -20,6 +20,6 @@ void interrupt_all(struct interpreter *interpreter);
 void interrupt_clear(void);
 /* The same for an EVAL that has finished, also where no GIL keeps out who interrupts it: waits for
  * them, and undoes what they made. No exception is set before and after. */
-void interrupt_settle(struct guest *guest, const struct request *request);
+void interrupt_settle(const struct guest *guest, const struct request *request);
 /* After fork: there is none. */
 void interrupt_forget(void);

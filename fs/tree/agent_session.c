@@ -98,14 +98,24 @@ int agent_session_attach(struct file_context *context, enum attach_way way, stru
     return -EDEADLK;
 }
 
+/* Whether who reads the process was asked, and not this daemon. Where there is no answer it is as
+ * if nothing were known. */
+static bool is_told(struct file_context *context, const struct asked_for *asked, uint64_t told[2])
+{
+    size_t size = context->why.size;
+
+    told[0] = told[1] = 0;
+    int r = snapshot_ask(context, asked, told);
+    text_truncate(&context->why, size);
+    return r <= 0;
+}
+
 int agent_session_order(struct file_context *context, struct session **out)
 {
     const struct asked_for asked = {.what = ASKED_FREE_THREADED};
     uint64_t told[2];
 
-    int r = snapshot_ask(context, &asked, told);
-    text_clear(&context->why); /* what can't be read now says so when it is attached to */
-    if (r > 0 ? context->target->runtime.free_threaded : r == 0 && told[0]) {
+    if (is_told(context, &asked, told) ? told[0] : context->target->runtime.free_threaded) {
         text_puts(&context->why, "what an agent does in a free-threaded interpreter is `eval` in "
                                  "the program's globals, and no more");
         return -EOPNOTSUPP;
@@ -159,23 +169,12 @@ static uint64_t read_gil_interval(struct target *target, int64_t interp)
     return gil_interval_find(&target->memory, &target->runtime, interp, &address) < 0 ? 0 : address;
 }
 
-/* Whether who reads the process was asked, and not this daemon. Where there is no answer it is as
- * if nothing were known. */
-static bool is_told(struct file_context *context, int64_t interp, uint64_t told[2])
-{
-    const struct asked_for asked = {.what = ASKED_GIL, .interp = interp};
-    size_t size = context->why.size;
-
-    int r = snapshot_ask(context, &asked, told);
-    text_truncate(&context->why, size);
-    return r <= 0;
-}
-
 uint64_t agent_session_patience(struct file_context *context, int64_t interp)
 {
-    uint64_t told[2] = {0};
+    const struct asked_for asked = {.what = ASKED_GIL, .interp = interp};
+    uint64_t told[2];
 
-    if (!is_told(context, interp, told))
+    if (!is_told(context, &asked, told))
         context->gil_ns = read_patience(context->target, interp);
     else
         context->gil_ns = told[1] == GIL_ASLEEP_NS ? GIL_ASLEEP_NS : GIL_NS;
@@ -184,9 +183,10 @@ uint64_t agent_session_patience(struct file_context *context, int64_t interp)
 
 uint64_t agent_session_gil_interval(struct file_context *context, int64_t interp)
 {
-    uint64_t told[2] = {0};
+    const struct asked_for asked = {.what = ASKED_GIL, .interp = interp};
+    uint64_t told[2];
 
-    return is_told(context, interp, told) ? told[0] : read_gil_interval(context->target, interp);
+    return is_told(context, &asked, told) ? told[0] : read_gil_interval(context->target, interp);
 }
 
 /* Adds who has the GIL, which a command waited for in vain. */

@@ -23,6 +23,7 @@ import mount as daemon
 import sql
 from interpreters import eventually, interpreters, patience
 from puppet import Puppet, leave
+from stopping import reads_input
 from test_hostile import is_sanitized
 from watching import needs_hardware
 
@@ -296,9 +297,10 @@ def test_while_traced(contained, debian):
     assert "maxsize" in (directory / "globals" / "sys").read_text()
     assert "<module>" in sql.reply(directory / "query", "SELECT func FROM backtrace")
     assert "<module>" in (directory / "backtrace").read_text()
-    # it was stopped for that, and may be on its way back to its read(2) still
-    eventually(lambda: "reads a pipe" in (directory / "locks").read_text(), what="its wait in locks")
-    eventually(lambda: "pipe" in sql.reply(directory / "query", "SELECT kind FROM locks"), what="its wait in SQL")
+    eventually(lambda: reads_input(target.pid), what="its read(2), on from the stop for what was read")
+    assert "reads a pipe" in (directory / "locks").read_text()
+    eventually(lambda: reads_input(target.pid), what="its read(2), on from that stop")
+    assert "pipe" in sql.reply(directory / "query", "SELECT kind FROM locks")
 
 
 def traced(pid, act):
