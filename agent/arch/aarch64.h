@@ -265,6 +265,12 @@ static inline uint64_t registers_for_stub(const struct registers *r) { return r-
 static inline uint64_t context_pc(const ucontext_t *context) { return context->uc_mcontext.pc; }
 static inline uint64_t context_sp(const ucontext_t *context) { return context->uc_mcontext.sp; }
 
+static inline bool arch_is_unnamed_hit(uint8_t last_byte)
+{
+    (void)last_byte;
+    return false;
+}
+
 /* ---- instructions ---- */
 
 /* Tells the processor that this thread waits for another one. */
