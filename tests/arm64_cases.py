@@ -313,14 +313,12 @@ def case_census():
 
 def case_forked():
     """A child records nothing where its parent does."""
-    raises = "try: raise LookupError({})\nexcept LookupError: pass\n"
     with both() as (victim, daemon):
-        daemon.run("ctl", "record exceptions on")
-        daemon.run("eval", "import os\npid = os.fork()\nif not pid:\n try: raise LookupError('of the child')\n"
-                           " finally: os._exit(0)\nos.waitpid(pid, 0)")
-        daemon.run("eval", raises.format("'of the parent'"))
-        query = "SELECT message FROM python.exceptions WHERE type = 'LookupError'"
-        eventually("the parent's row", lambda: daemon.run("query", query) == "message\nof the parent\n")
+        daemon.run("eval", "import os, probing\nprobing.event('before')\npid = os.fork()\nif not pid:\n"
+                           " try: probing.event('of the child')\n finally: os._exit(0)\n"
+                           "os.waitpid(pid, 0)\nprobing.event('of the parent')")
+        query = "SELECT name FROM events ORDER BY rowid"
+        eventually("both rows", lambda: daemon.run("query", query) == "name\nbefore\nof the parent\n")
 
 
 def case_again():
