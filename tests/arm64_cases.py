@@ -54,6 +54,9 @@ def say(*_):
                    "locals": {i: repr(f.f_locals) for i, f in frames.items() if f.f_code.co_name == "sleeps"},
                    "counter": counter, "wrong": wrong, "rounds": rounds, "called": called}, file)
         file.write("\\n")
+class Kept:
+    pass
+kept = [Kept() for _ in range(4321)]
 lock = threading.Lock()
 lock.acquire()
 for function in sleeps_below_c, busy, waits, polls:
@@ -299,6 +302,23 @@ def case_stop():
         victim.goes_on()
         called = victim.says()["called"]
         assert n % 7 == 0 and called == list(range(1, len(called) + 1)), (n, called)
+
+
+def case_census():
+    """It finds the pages that are in memory, whatever their size is."""
+    with both() as (victim, daemon):
+        text = daemon.read("heap/census")
+        assert re.search(r"^4321 \d+ __main__\.Kept$", text, re.M), text
+
+
+def case_forked():
+    """A child records nothing where its parent does."""
+    with both() as (victim, daemon):
+        daemon.run("eval", "import os, probing\nprobing.event('before')\npid = os.fork()\nif not pid:\n"
+                           " try: probing.event('of the child')\n finally: os._exit(0)\n"
+                           "os.waitpid(pid, 0)\nprobing.event('of the parent')")
+        query = "SELECT name FROM events ORDER BY rowid"
+        eventually("both rows", lambda: daemon.run("query", query) == "name\nbefore\nof the parent\n")
 
 
 def case_again():

@@ -160,7 +160,8 @@ static inline void registers_to_dwarf(const struct registers *r, uint64_t value[
 #define ARCH_TELLS_INTERRUPTION false
 
 /* A call's result lies where its first argument was. Of that the kernel has a copy, which /proc
- * shows of a thread in a system call: for a moment it is said to be in one. */
+ * shows of a thread in a system call: for a moment it is said to be in one. Linux 7.2 shows the
+ * result in its place: then what it was isn't known, and the call has returned EINTR. */
 static inline bool registers_interrupted(pid_t tid, struct registers *r)
 {
     int call = (int)r->user.regs[8], none = -1;
@@ -182,7 +183,8 @@ static inline bool registers_interrupted(pid_t tid, struct registers *r)
     if (told)
         ptrace(PTRACE_SETREGSET, tid, set, &io);
     text[n > 0 ? n : 0] = '\0';
-    return sscanf(text, "%*d %" SCNx64, &r->first) == 1 && atoi(text) == call;
+    return sscanf(text, "%*d %" SCNx64, &r->first) == 1 && atoi(text) == call &&
+           r->first != r->user.regs[0];
 }
 
 static inline void registers_enter_again(struct registers *r)
@@ -264,6 +266,12 @@ static inline uint64_t registers_for_stub(const struct registers *r) { return r-
 
 static inline uint64_t context_pc(const ucontext_t *context) { return context->uc_mcontext.pc; }
 static inline uint64_t context_sp(const ucontext_t *context) { return context->uc_mcontext.sp; }
+
+static inline bool arch_is_unnamed_hit(uint8_t last_byte)
+{
+    (void)last_byte;
+    return false;
+}
 
 /* ---- instructions ---- */
 

@@ -68,4 +68,8 @@ static inline uint64_t registers_argument(const struct registers *r, unsigned i)
 /* Where a signal's context (ucontext(3)) was interrupted, and its stack pointer there. */
 static inline uint64_t context_pc(const ucontext_t *context);
 static inline uint64_t context_sp(const ucontext_t *context);
+
+/* Whether a SIGTRAP with TRAP_BRKPT at an instruction, whose last byte that is, comes of a debug
+ * register that the kernel couldn't name, and of nothing that the program did. */
+static inline bool arch_is_unnamed_hit(uint8_t last_byte);
 #endif

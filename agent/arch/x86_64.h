@@ -233,6 +233,12 @@ static inline uint64_t context_sp(const ucontext_t *context)
     return (uint64_t)context->uc_mcontext.gregs[REG_RSP];
 }
 
+/* The kernel says so where DR6 is empty (exc_debug_user() of arch/x86/kernel/traps.c): after int1,
+ * f1. It is empty also where KVM, before Linux 6.14, has lost what was in it, as it does now and
+ * then of a guest that gets few processors ("the guest's value may be stale if a VM-Exit is handled
+ * in the fastpath"). */
+static inline bool arch_is_unnamed_hit(uint8_t last_byte) { return last_byte != 0xf1; }
+
 /* ---- instructions ---- */
 
 /* Tells the processor that this thread waits for another one. */

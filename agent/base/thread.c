@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 /* Thread-local variables are cut from the stack: of a program with many of them it wants more. */
 #define STACK_RETRY (256u * 1024)
@@ -18,8 +19,6 @@
  * ends this process, or fails, soon. */
 #define EXEC_NS 1000000000u
 #define EXEC_POLL_NS 1000000u
-
-#define PAGE 4096u
 
 static const int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 
@@ -155,13 +154,14 @@ void thread_name(const char *name)
 
 size_t stack_resident(const void *top, const void *bottom)
 {
-    uintptr_t page = (uintptr_t)top & ~(uintptr_t)(PAGE - 1);
-    size_t size = 0;
+    size_t page_size = (size_t)sysconf(_SC_PAGESIZE), size = 0;
+    uintptr_t page = (uintptr_t)top & ~(page_size - 1);
     unsigned char resident = 1;
 
-    while (resident && page >= (uintptr_t)bottom && mincore((void *)page, PAGE, &resident) == 0) {
-        size += resident & 1 ? PAGE : 0;
-        page -= PAGE;
+    while (resident && page >= (uintptr_t)bottom &&
+           mincore((void *)page, page_size, &resident) == 0) {
+        size += resident & 1 ? page_size : 0;
+        page -= page_size;
     }
     return size;
 }

@@ -8,6 +8,7 @@
  * told of it, and what becomes of it all at fork and detach are the business of recorder.c. */
 #pragma once
 
+#include "agent/arch/arch.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/wire/proto.h"
 #include "schema/rows.h"
@@ -22,7 +23,7 @@ union recorder_page {
         bool alive;                          /* there is an agent that records */
         bool waiting[RECORDED_TABLES];       /* its ring is made at first use */
     };
-    char bytes[4096];
+    char bytes[ARCH_PAGE_MAX]; /* whole pages, for a fork */
 };
 extern union recorder_page recorder_page;
 

@@ -13,7 +13,7 @@
  * little that is left of them stays until there is nobody who could. */
 #define RETIRED_MAX 16
 
-union recorder_page recorder_page __attribute__((aligned(4096)));
+union recorder_page recorder_page __attribute__((aligned(ARCH_PAGE_MAX)));
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static struct {

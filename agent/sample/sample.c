@@ -193,13 +193,21 @@ int sample_begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
     return 0;
 }
 
+static void drop_slots(void)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)samples->slot + page - 1) & ~(page - 1);
+
+    madvise((void *)begin, (uintptr_t)(samples + 1) - begin, MADV_DONTNEED);
+}
+
 void sample_end(void)
 {
     if (!samples || !samples->on)
         return;
     __atomic_store_n(&samples->on, 0, __ATOMIC_SEQ_CST);
     if (wait_outside()) /* the head stays: numbers go on */
-        madvise(samples->slot, sizeof samples->slot, MADV_DONTNEED);
+        drop_slots();
 }
 
 void sample_daemon_gone(void)

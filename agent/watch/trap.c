@@ -164,11 +164,21 @@ static void chain(int number, siginfo_t *info, void *context)
     }
 }
 
-static bool is_ours(const siginfo_t *info)
+/* Whether a watched write that the kernel can't name: which one it was is seen by what is there. */
+static bool is_unnamed(const siginfo_t *info, const ucontext_t *context)
+{
+    uint8_t byte = 0;
+    struct iovec to = {&byte, 1}, from = {(char *)context_pc(context) - 1, 1};
+
+    return info->si_code == TRAP_BRKPT && process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 &&
+           arch_is_unnamed_hit(byte);
+}
+
+static bool is_ours(const siginfo_t *info, const ucontext_t *context)
 {
     const struct perf_fault *fault = (const struct perf_fault *)info;
 
-    if (info->si_code == TRAP_HWBKPT)
+    if (info->si_code == TRAP_HWBKPT || is_unnamed(info, context))
         return true;
     return info->si_code == TRAP_PERF_CODE && fault->type == PERF_TYPE_BREAKPOINT &&
            (fault->data & 0xff) < PROTO_WATCHES_MAX && fault->data >> 8 <= UINT32_MAX;
@@ -201,7 +211,7 @@ static void on_trap(int number, siginfo_t *info, void *context)
         void (*sample)(bool late) = __atomic_load_n(&trap.sample, __ATOMIC_ACQUIRE);
         if (sample)
             sample(late);
-    } else if (is_ours(info)) {
+    } else if (is_ours(info, context)) {
         uint64_t ip = context_pc(context), stack = context_sp(context);
         if (info->si_code == TRAP_PERF_CODE)
             __atomic_add_fetch(&trap.slots[fault->data & 0xff].traps, 1, __ATOMIC_RELAXED);

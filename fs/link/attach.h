@@ -67,8 +67,8 @@ int agent_take_out(struct target *target, const struct agent_ended *ended,
 /* Where a thread of the program has the main interpreter's GIL and sleeps in C outside Python, so
  * that it may keep it for ever: has it lend that to the agent, for as long as the agent has
  * something to do, if nothing can come to harm by that (lend.c), and for duration_ns at most. In
- * this process, and for one caller at a time: -EBUSY. 0: it was lent; -EAGAIN: no thread sleeps so,
- * or not where it may be done; or another errno. */
+ * this process, and for one caller at a time: -EBUSY. 0: it was lent; -EINPROGRESS: no thread
+ * sleeps so, just then; -EAGAIN: one does, but not where it may be done; or another errno. */
 int agent_lend(struct target *target, const struct found_agent *found, uint64_t duration_ns,
                const struct interrupt *interrupt);
 /* A thread that seems to sleep with the GIL of an interpreter: this costs little and nobody is

@@ -138,7 +138,7 @@ static int lend_all(struct attachment *attachment, struct lending *lending, uint
         if (attachment_nap(interrupt) < 0 || monotonic_ns() >= until)
             break;
     }
-    return lent ? 0 : r < 0 ? r : -EAGAIN;
+    return lent ? 0 : r < 0 ? r : lending->tid ? -EAGAIN : -EINPROGRESS;
 }
 
 int agent_lend(struct target *target, const struct found_agent *found, uint64_t duration_ns,

@@ -49,7 +49,8 @@ typedef void session_notice(void *arg, uint64_t key, uint16_t op,
  * give up the session's last reference. The agent may not say so: where its channel is full. */
 void session_on_notice(struct session *session, session_notice *notice, void *arg, uint64_t key);
 /* Tries to have whoever keeps the GIL lend it to the agent, for at most duration_ns, and returns
- * once it has the GIL again. 0: it was lent; else it can't be done now. */
+ * once it has the GIL again. 0: it was lent; -EINPROGRESS: nobody sleeps with it, just then, so
+ * that it may be given up at any moment; else it can't be done now. */
 typedef int session_lend(void *arg, uint64_t duration_ns, const struct interrupt *interrupt);
 /* What is called, with arg, while a request that Python has to serve isn't served. To be set before
  * anything is asked; arg must be valid whenever something is. */

@@ -16,9 +16,11 @@
 #define FOREVER UINT64_MAX
 
 /* Most is served within this: what isn't may wait for a GIL that somebody has to lend. Where that
- * can't be, it is tried more and more seldom. */
+ * can't be, it is tried more and more seldom; where nobody sleeps with it just then, which stops
+ * nobody, as often. */
 #define LEND_FIRST_NS 5000000u
 #define LEND_SELDOM_NS 640000000u
+#define LEND_AWAKE_NS 20000000u
 #define LEND_NS 500000000u /* at a time */
 /* Once it was lent it was to be had, and is waited for as long as from anybody. */
 #define LENT_NS 10000000000u
@@ -30,6 +32,7 @@ struct patience {
     uint64_t lend_at, pause; /* when it is tried to have the GIL lent, and how long after that
                                 again; 0: it isn't */
     uint64_t last;           /* `until` at most for the time that such tries take in vain */
+    uint64_t last_awake;     /* and for that in which nobody slept with it */
 };
 
 static struct patience patience_of(uint64_t duration, const struct interrupt *interrupt)
@@ -46,6 +49,7 @@ static struct patience patience_for_python(uint64_t duration, const struct inter
     patience.pause = LEND_FIRST_NS;
     patience.lend_at = monotonic_ns() + patience.pause;
     patience.last = patience.until < FOREVER - LENT_NS ? patience.until + LENT_NS : FOREVER;
+    patience.last_awake = monotonic_ns() + LENT_NS;
     return patience;
 }
 
@@ -159,25 +163,34 @@ static int send_request(struct session *session, const struct outgoing *whole,
     return r == -EPIPE ? -ESRCH : r; /* what it said before it went is still to be received */
 }
 
+static void extend(struct patience *patience, uint64_t ns, uint64_t last)
+{
+    if (patience->until < last)
+        patience->until += least(ns, last - patience->until);
+}
+
 /* Has the GIL lent, if it is time for that. On a busy machine a single try may take as long as one
- * would wait: in vain, it was none of the waiting. */
+ * would wait, and whoever has it may be awake, or wait for a processor, whenever one tries: all
+ * that was none of the waiting. */
 static void try_lending(struct session *session, struct patience *patience)
 {
-    uint64_t now = monotonic_ns();
+    uint64_t now = monotonic_ns(), before = patience->lend_at - patience->pause;
 
     if (now < patience->lend_at || now >= patience->until)
         return;
     uint64_t duration = least(patience->until - now, LEND_NS);
-    if (session->lend(session->lend_arg, duration, patience->interrupt) == 0) {
-        now = monotonic_ns();
+    int r = session->lend(session->lend_arg, duration, patience->interrupt);
+    uint64_t end = monotonic_ns();
+    if (r == 0) {
         atomic_store(&session->lent, true);
         patience->pause = LEND_FIRST_NS;
-        if (patience->until < now + LENT_NS)
-            patience->until = now + LENT_NS;
+        if (patience->until < end + LENT_NS)
+            patience->until = end + LENT_NS;
+    } else if (r == -EINPROGRESS) {
+        patience->pause = LEND_AWAKE_NS;
+        extend(patience, end - before, patience->last_awake);
     } else {
-        uint64_t tried = monotonic_ns() - now;
-        if (patience->until < patience->last)
-            patience->until += least(tried, patience->last - patience->until);
+        extend(patience, end - now, patience->last);
         if (patience->pause < LEND_SELDOM_NS)
             patience->pause *= 2;
     }

@@ -88,7 +88,8 @@ bool by_ptrace_hit_waits(const struct tracee *tracee)
 
     long n = ptrace(PTRACE_PEEKSIGINFO, tracee->tid, &args, infos);
     for (long i = 0; i < n; i++)
-        if (infos[i].si_signo == SIGTRAP && infos[i].si_code == TRAP_HWBKPT)
+        if (infos[i].si_signo == SIGTRAP &&
+            (infos[i].si_code == TRAP_HWBKPT || infos[i].si_code == TRAP_BRKPT))
             return true;
     return false;
 }
@@ -107,12 +108,28 @@ static void block_again(pid_t tid)
     ptrace(PTRACE_SETSIGMASK, tid, (void *)sizeof mask, &mask);
 }
 
+/* Of a thread that has stopped for a SIGTRAP. */
+static bool is_unnamed(pid_t tid, const siginfo_t *info)
+{
+    struct registers registers;
+
+    if (info->si_code != TRAP_BRKPT || registers_read(tid, &registers) < 0)
+        return false;
+    errno = 0;
+    long last =
+        ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(registers_pc(&registers) - 1), NULL);
+    return !errno && arch_is_unnamed_hit((uint8_t)last);
+}
+
 int by_ptrace_hit(struct by_ptrace *tracer, struct tracee *tracee, bool *unhandled)
 {
     siginfo_t info;
 
     *unhandled = false;
-    if (ptrace(PTRACE_GETSIGINFO, tracee->tid, NULL, &info) < 0 || info.si_code != TRAP_HWBKPT)
+    if (ptrace(PTRACE_GETSIGINFO, tracee->tid, NULL, &info) < 0)
+        return SIGTRAP;
+    bool unnamed = is_unnamed(tracee->tid, &info);
+    if (info.si_code != TRAP_HWBKPT && !unnamed)
         return SIGTRAP;
     unsigned hits = debug_registers_hits(tracee->tid);
     while (hits && !tracer->own[__builtin_ctz(hits)].length)
@@ -120,6 +137,8 @@ int by_ptrace_hit(struct by_ptrace *tracer, struct tracee *tracee, bool *unhandl
     *unhandled = !watch_handled(tracer->stat);
     if (*unhandled)
         block_again(tracee->tid);
+    if (unnamed && !*unhandled)
+        return SIGTRAP; /* the agent's handler knows it */
     unsigned slot = hits ? (unsigned)__builtin_ctz(hits) : 0;
     if (*unhandled || !hits || tracee->version < tracer->since[slot])
         return 0; /* a register that an earlier tracer left, or one that is being taken back */

@@ -453,6 +453,20 @@ def test_cleared(probe, any_python, nobody, how):
         mounted.start()
 
 
+@pytest.mark.parametrize("route", ROUTES)
+def test_unnamed(probe, any_target, route):
+    """A write of which the kernel doesn't know that it was one, since a hypervisor has lost that: neither it nor what
+    is told of it late costs the target its life. An int1 of the program's own does."""
+    commands = Commands(probe, any_target.pid)
+    arm(commands, f"log watch w[3] hw={route}", f"by {route}")
+    for value in range(1, 20):
+        do(any_target, "unnamed", 3, value)
+    expect_hit(probe, any_target, (18.0, 19.0))
+    do(any_target, "unnamed", 5, 1)
+    any_target.send("int1")
+    assert any_target.process.wait(patience(30)) == -signal.SIGTRAP
+
+
 @pytest.mark.long
 @pytest.mark.deadline(3600 if FULL else 120)
 @pytest.mark.parametrize("route", ROUTES)

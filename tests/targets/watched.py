@@ -1,6 +1,8 @@
 """Memory that is written when that is asked for, by whom that is asked for; "hot": all the time, also by threads
 that are made for it, and says how often."""
 import array
+import ctypes
+import mmap
 import os
 import signal
 import sys
@@ -79,6 +81,16 @@ for line in sys.stdin:
         for number in range(1, 40):
             write(3, float(number))
             in_thread(3, float(-number))
+    elif what == "unnamed":  # what the kernel says of a watched write where it can't name the register
+        libc = ctypes.CDLL(None, use_errno=True)
+        info = (ctypes.c_int * 32)(signal.SIGTRAP, 0, 1)  # TRAP_BRKPT
+        write(int(rest[0]), float(rest[1]))
+        tgsigqueueinfo = {"x86_64": 297, "aarch64": 240}[os.uname().machine]
+        assert libc.syscall(tgsigqueueinfo, os.getpid(), threading.get_native_id(), signal.SIGTRAP, info) == 0
+    elif what == "int1":
+        code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        code.write(b"\xf1\xc3")
+        ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
     elif what == "execute":
         os.execv(sys.executable, [sys.executable, "-c", "import time; print('done', flush=True); time.sleep(1000)"])
     else:

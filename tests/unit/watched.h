@@ -55,7 +55,7 @@ static inline void watched_trap(int signal, siginfo_t *info, void *context)
         __atomic_fetch_add(&seen->hits[data & 255], 1, __ATOMIC_RELAXED);
     } else if (info->si_code == TRAP_HWBKPT_CODE) {
         __atomic_fetch_add(&seen->orphans, 1, __ATOMIC_RELAXED);
-    } else {
+    } else if (info->si_code != TRAP_BRKPT) { /* that one KVM couldn't name (agent/arch/x86_64.h) */
         __atomic_fetch_add(&seen->strange, 1, __ATOMIC_RELAXED);
     }
 }

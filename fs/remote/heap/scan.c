@@ -8,8 +8,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#define PAGE 4096u
+#define PAGE 4096u /* what is copied or left out at once: the kernel's pages may be larger */
 #define PAGES (SCAN_PIECE / PAGE)
 
 /* Documentation/admin-guide/mm/pagemap.rst */
@@ -42,12 +43,13 @@ static bool is_wanted(const struct scan *scan, const struct mapping *m)
 /* Which pages are in memory. */
 static void learn_pages(struct scanner *scanner, uint64_t addr, size_t n)
 {
-    ssize_t got = -1;
+    size_t each = (size_t)sysconf(_SC_PAGESIZE) / PAGE, told = n / each * sizeof *scanner->pages;
+    off_t at = (off_t)(addr / PAGE / each * sizeof *scanner->pages);
 
-    if (scanner->pagemap >= 0)
-        got = pread(scanner->pagemap, scanner->pages, n * 8, (off_t)(addr / PAGE * 8));
-    for (size_t i = 0; got != (ssize_t)(n * 8) && i < n; i++)
-        scanner->pages[i] = PAGE_PRESENT;
+    bool known = scanner->pagemap >= 0 &&
+                 pread(scanner->pagemap, scanner->pages, told, at) == (ssize_t)told;
+    for (size_t i = n; i-- > 0;)
+        scanner->pages[i] = known ? scanner->pages[i / each] : PAGE_PRESENT;
 }
 
 /* Forgets the pages of what isn't to be copied. -ESRCH, -EPERM. */

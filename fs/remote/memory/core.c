@@ -42,6 +42,7 @@ struct opening {
     size_t files_size;
     bool has_signal;          /* what the first thread got was read */
     Elf64_auxv_t auxv[2];     /* how what the kernel told the program begins; zero: not known */
+    uint64_t page_size;       /* that the kernel told the program; 0: not known */
     uint64_t random, program; /* what that points to: bytes behind it, and the very last string */
 };
 
@@ -189,6 +190,8 @@ static void note_auxv(struct opening *o, const Elf64_auxv_t *auxv, size_t n)
     for (size_t i = 0; i < n && auxv[i].a_type != AT_NULL; i++) {
         if (auxv[i].a_type == AT_ENTRY)
             core->entry = auxv[i].a_un.a_val;
+        else if (auxv[i].a_type == AT_PAGESZ)
+            o->page_size = auxv[i].a_un.a_val;
         else if (auxv[i].a_type == AT_SYSINFO_EHDR)
             core->vdso = auxv[i].a_un.a_val;
         else if (auxv[i].a_type == AT_RANDOM)
@@ -530,8 +533,9 @@ static int open_objects(struct opening *o)
 }
 
 /* How a mapping that only the list of files has may be used: as its segment in the file says. */
-static void guess_use(const struct core *core, struct mapping *mapping, int fd)
+static void guess_use(const struct opening *o, struct mapping *mapping, int fd)
 {
+    const uint64_t page = o->page_size ? o->page_size : PAGE;
     Elf64_Ehdr header;
     Elf64_Phdr program[PROGRAM_MAX];
 
@@ -541,7 +545,7 @@ static void guess_use(const struct core *core, struct mapping *mapping, int fd)
         return;
     for (size_t i = 0; i < header.e_phnum; i++)
         if (program[i].p_type == PT_LOAD &&
-            (program[i].p_offset & ~(uint64_t)(PAGE - 1)) <= mapping->offset) {
+            (program[i].p_offset & ~(page - 1)) <= mapping->offset) {
             mapping->writable = program[i].p_flags & PF_W;
             mapping->executable = program[i].p_flags & PF_X;
         }
@@ -551,7 +555,7 @@ static void guess_uses(struct core *core, const struct opening *o)
 {
     for (size_t i = 0; i < o->n; i++)
         if (o->pieces[i].guessed)
-            guess_use(core, &core->maps.items[i], core->objects[o->pieces[i].core.object].fd);
+            guess_use(o, &core->maps.items[i], core->objects[o->pieces[i].core.object].fd);
 }
 
 static int set_maps(struct opening *o)
