@@ -256,8 +256,8 @@ def test_truth(probe, python, kernel):
         assert found.impossible == 0
         assert found.worst < points, (mode, found, spent)
     for mode, name in ("nogil", "in_c_nogil"), ("cpu", "in_c_gil"), ("cpu", "in_python"):
-        # a clock that ticks sees pieces that a hypervisor took, where the thread's own doesn't: 11 % at a load of 14
-        assert seconds(probe, target, mode, name) == pytest.approx(cpu[name], rel=0.25), (mode, name, spent)
+        # a clock that ticks sees those pieces, where the thread's own doesn't
+        assert seconds(probe, target, mode, name) == pytest.approx(cpu[name], rel=0.1 + 0.1 * idle), (mode, name, spent)
     off = {name: seconds(probe, target, "off", name) for name in (*spent, "<module>")}
     assert 0.5 * least < off.pop("<module>"), (least, off)
     assert off["asleep"] < 1.05 * (wall["asleep"] - cpu["asleep"])  # until it had a processor again
